@@ -123,6 +123,8 @@ class Report(unittest.TestCase):
         self.assertEqual(sites("--by", "module")[0], "libmodel.so")
         self.assertEqual(sites("--by", "stack")[1],
                          "ask_driver < take_segment < find_block < new_storage < tensor < batch < step < train < main")
+        # Of Python without names, its interpreter, and not the call by which it was left.
+        self.assertIn(" 1  run_interpreter\n", self.told(self.lowered))
         # In the page too, and where two recordings are compared.
         self.told(path, "--html", f"{self.folder.name}/wrapped.html")
         with open(f"{self.folder.name}/wrapped.html", encoding="utf-8") as file:
@@ -266,6 +268,8 @@ class Report(unittest.TestCase):
         self.assertRegex(text, r"There at the end of the span: 400\.0 MiB in 2 allocations")
         self.assertRegex(text, r"\n +6 +1\.05 +600\.0 MiB +\d.* activations")
         self.assertNotIn("Refused", text)
+        for end, told in (("999.6ms", "1.000 s"), ("999.4ms", "999 ms"), ("0.9996ms", "1 ms")):
+            self.assertIn(f"from 0 s to {told}.", self.told(self.story, "--to", end))
         span = json.loads(self.told(self.story, "--from", "9500ms", "--to", "15.2s", "--json"))
         self.assertEqual((span["recording"]["from_ns"], span["recording"]["duration_ns"]), (9_500_000_000, 15_200_000_000))
         self.assertEqual(span["recording"]["allocations"], 6)
@@ -288,6 +292,7 @@ class Report(unittest.TestCase):
 
     def test_a_span_that_is_none_is_one_line(self):
         for words in (["--from", "10"], ["--from", "ten"], ["--to", "1.2.3s"], ["--from", "-1s"], ["--to", "5 s"],
+                      ["--from", "999999999999h"],
                       ["--from", "20s", "--to", "10s"], ["--to", "0s"], ["--from", "1s", "--format", "ndjson"]):
             self.refused(self.story, *words, status=2)
         self.assertIn("accepted: --from 10s, 1.5s, 250ms, 2m, 1h", self.refused(self.story, "--from", "ten", status=2))

@@ -39,8 +39,10 @@ constexpr KindNames kKinds[recording::kMemoryKinds] = {
 constexpr std::string_view kModules[] = {
     "libfracgpu.so", "libcuda.so", "libcudart.so", "libamdhip64.so", "libhsa-runtime64.so",
     "libc.so",       "libm.so",    "libstdc++.so", "libgcc_s.so",    "libpthread.so",
-    "ld-linux",      "libffi.so",  "_ctypes.",     "_cffi_backend.", "libpython",
-    "python2",       "python3",    "libnode.so",   "libjvm.so",      "libruby",
+    "ld-linux",      "libffi.so",  "_ctypes.",     "_cffi_backend.",
+};
+constexpr std::string_view kInterpreters[] = {
+    "libpython", "python2", "python3", "libnode.so", "libjvm.so", "libruby",
 };
 constexpr std::string_view kFunctions[] = {
     "std::",
@@ -64,12 +66,18 @@ constexpr std::string_view kPythonFiles[] = {
     ":<frozen ",
 };
 
+bool is_of_interpreter(const Place& place) {
+  return std::any_of(std::begin(kInterpreters), std::end(kInterpreters),
+                     [&](std::string_view each) { return place.module.starts_with(each); });
+}
+
 // `name` is the name that a just-in-time compiler gave, with the whole path of Python's file.
 bool is_between(const Place& place, std::string_view name) {
   const auto begins = [](std::string_view text) {
     return [text](std::string_view each) { return text.starts_with(each); };
   };
   return std::any_of(std::begin(kModules), std::end(kModules), begins(place.module)) ||
+         is_of_interpreter(place) ||
          std::any_of(std::begin(kFunctions), std::end(kFunctions), begins(place.function)) ||
          (name.starts_with("py::") &&
           std::any_of(std::begin(kPythonFiles), std::end(kPythonFiles),
@@ -159,7 +167,7 @@ std::vector<std::string> stack_names(const Tables& tables, uint32_t stack, Symbo
 }
 
 SitePath site_path(const Tables& tables, uint32_t stack, Symbols& symbols) {
-  SitePath path, innermost;
+  SitePath path, innermost, interpreter;
   std::string last;
   const auto begin = [](SitePath& at, const Place& place) {
     at.place = text_of(place);
@@ -171,6 +179,7 @@ SitePath site_path(const Tables& tables, uint32_t stack, Symbols& symbols) {
     if (frame.name < tables.texts.size()) given = tables.texts[frame.name];
     for (const Place& place : symbols.places(tables, frame)) {
       if (innermost.place.empty()) begin(innermost, place);
+      if (interpreter.place.empty() && is_of_interpreter(place)) begin(interpreter, place);
       const std::string name = short_name(place.function);
       if (is_between(place, given) || is_start(name) || (!path.place.empty() && name == last))
         continue;
@@ -183,7 +192,7 @@ SitePath site_path(const Tables& tables, uint32_t stack, Symbols& symbols) {
     }
   }
   if (innermost.place.empty()) innermost.place = innermost.function = "(no call stack)";
-  return path.place.empty() ? innermost : path;
+  return !path.place.empty() ? path : !interpreter.place.empty() ? interpreter : innermost;
 }
 
 }  // namespace fracgpu::tools::report

@@ -11,8 +11,9 @@ namespace fracgpu::tools::report {
 std::string duration(uint64_t ns) {
   const double seconds = static_cast<double>(ns) / 1e9;
   if (ns == 0) return "0 s";
-  if (ns < 1'000'000) return fmt::format("{:.3g} us", seconds * 1e6);
-  if (ns < 1'000'000'000) return fmt::format("{:.3g} ms", seconds * 1e3);
+  // Three digits below the next unit, after rounding.
+  if (ns < 999'500) return fmt::format("{:.3g} us", seconds * 1e6);
+  if (ns < 999'500'000) return fmt::format("{:.3g} ms", seconds * 1e3);
   if (ns < 100'000'000'000) return fmt::format("{:.3f} s", seconds);
   const uint64_t whole = ns / 1'000'000'000;
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
@@ -30,7 +31,9 @@ std::optional<uint64_t> parse_duration(const std::string& text) {
   const bool is_number = !number.empty() && number.size() <= kMostDigits && number[0] != '.' &&
                          number.back() != '.' && std::count(number.begin(), number.end(), '.') <= 1;
   if (scale == 0 || !is_number) return {};
-  return static_cast<uint64_t>(strtod(number.c_str(), nullptr) * scale);
+  const double ns = strtod(number.c_str(), nullptr) * scale;
+  if (ns >= static_cast<double>(UINT64_MAX)) return {};
+  return static_cast<uint64_t>(ns);
 }
 
 std::string count(uint64_t number) {
