@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import subprocess
 
 import pytest
 
@@ -9,6 +10,7 @@ from machine import BUILD, CLIENT, HIP_PROGRAM, Machine, one_line
 
 MIB = 1 << 20
 RANDOM = f"{BUILD}/tests/clients/random_calls"
+WRITER = f"{BUILD}/tests/tools/write_recording"
 
 
 def advise(m, *words, status=0, extra=None):
@@ -82,6 +84,16 @@ def test_slices_are_the_next_that_hold_it():
     assert slices("a100-40gb", "21GiB") == (0.625, "7g.40gb", None, 24)
     assert slices("a100-40gb", "36GiB") == (1.0, "7g.40gb", None, 48)
     assert slices("h100-80gb", "30GiB") == (0.5, "3g.40gb", None, 48)
+
+
+def test_what_recordings_lack_is_told(machine):
+    m = machine("a100-40gb")
+    for name in ("story", "lowered"):
+        subprocess.run([WRITER, f"{m.folder}/{name}", name], check=True)
+    _, err = advise(m, "--from", f"{m.folder}/story")
+    assert err.endswith("story': 3 events came too fast and were dropped: what it needed may be wrong\n") and one_line(err), err
+    _, err = advise(m, "--from", f"{m.folder}/lowered")
+    assert err.endswith("the advice leaves out what was not recorded: other (PID 5) was not recorded: why\n") and one_line(err), err
 
 
 def test_verify_finds_the_smallest_that_passes(machine):

@@ -18,10 +18,12 @@
 #include "tools/cli/exit_status.h"
 #include "tools/cli/json.h"
 #include "tools/cli/output.h"
+#include "tools/cli/plain_text.h"
 #include "tools/launch/launch_tree.h"
 #include "tools/launch/outer_cap.h"
 #include "tools/record/launch.h"
 #include "tools/recording/reader.h"
+#include "tools/report/units.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -78,10 +80,30 @@ std::vector<Advice> advise_by(const std::vector<std::vector<Need>>& runs,
   return all;
 }
 
-std::vector<Need> read_needs(const std::string& path) {
+// Complains about what is missing in the recording. `name` of it; empty: it was made just now.
+std::vector<Need> read_needs(const std::string& path, const std::string& name) {
   recording::Reader reader(path);
   const report::Analysis analysis = report::analyse(reader);
-  if (!analysis.damage.empty()) complain(fmt::format("{}: {}", path, analysis.damage));
+  const std::string start = name.empty() ? "" : fmt::format("{}: ", fracgpu::quoted(name).view());
+  if (!analysis.damage.empty()) complain(start + analysis.damage);
+  if (analysis.dropped > 0) {
+    complain(fmt::format("{}{} came too fast and {} dropped: what it needed may be wrong{}", start,
+                         report::count(analysis.dropped, "event"),
+                         analysis.dropped == 1 ? "was" : "were",
+                         name.empty() ? "; --verify finds out" : ""));
+  }
+  // Those of no process name processes that the recorder missed.
+  constexpr int kNamed = 8;
+  int unrecorded = 0;
+  std::string names;
+  for (const report::Mark& each : analysis.marks) {
+    if (each.process != recording::kNone || ++unrecorded > kNamed) continue;
+    names += (names.empty() ? "" : "; ") + clean(each.text.c_str(), each.text.size());
+  }
+  if (unrecorded > 0) {
+    complain(fmt::format("{}the advice leaves out what was not recorded: {}{}", start, names,
+                         unrecorded > kNamed ? "; ..." : ""));
+  }
   return needs_of(analysis);
 }
 
@@ -133,13 +155,7 @@ FirstRun watch(const AdviseOptions& options) {
         WIFEXITED(end.wait_status) ? fmt::format("exit status {}", WEXITSTATUS(end.wait_status))
                                    : fmt::format("signal {}", WTERMSIG(end.wait_status))));
   }
-  if (end.summary.dropped > 0) {
-    complain(
-        fmt::format("{} events came too fast and were dropped: what it needed may be wrong; "
-                    "--verify finds out",
-                    end.summary.dropped));
-  }
-  FirstRun run{.needs = read_needs(file.path())};
+  FirstRun run{.needs = read_needs(file.path(), "")};
   run.seconds = static_cast<double>(ended.tv_sec - began.tv_sec) +
                 static_cast<double>(ended.tv_nsec - began.tv_nsec) / 1e9;
   return run;
@@ -219,7 +235,7 @@ int advise(const AdviseOptions& options) {
   std::vector<std::vector<Need>> runs;
   double seconds = 0;
   if (options.from) {
-    for (const std::string& path : options.command) runs.push_back(read_needs(path));
+    for (const std::string& path : options.command) runs.push_back(read_needs(path, path));
   } else {
     FirstRun run = watch(options);
     runs.push_back(std::move(run.needs));
