@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from machine import BUILD, CLIENT, HIP_PROGRAM, Machine, one_line
+from machine import BUILD, CLIENT, HIP_PROGRAM, HSA_PROGRAM, Machine, one_line
 
 MIB = 1 << 20
 RANDOM = f"{BUILD}/tests/clients/random_calls"
@@ -27,6 +27,15 @@ def advice(m, *words, extra=None):
 def strict(*commands):
     """A client that fails where one of its calls does."""
     return ["sh", "-c", f"{CLIENT} {' '.join(commands)} | tee /dev/stderr | grep -q 'rc=[^0]' && exit 9; exit 0"]
+
+
+def run_printed(m, *command):
+    """Runs each command line that advise prints for it, which must pass, and returns the options of those lines."""
+    out, _ = advise(m, "--", *command)
+    lines = re.findall(r"fracgpu (run .*?) -- ", out)
+    for line in lines:
+        assert m.fracgpu(*line.split(), "--", *command)[0] == 0, line
+    return [line.split()[1] for line in lines], out
 
 
 # What is done, and of what it needs at least: bytes beside the context.
@@ -126,10 +135,31 @@ def test_two_gpus_and_two_processes(machine):
     assert sizes == [100 * MIB, 200 * MIB], gpus
     # Each command that is printed holds for the program, and not for one of its GPUs.
     command = strict("init device 0 ctxcreate alloc 100MiB device 1 ctxcreate alloc 3GiB")
-    lines = re.findall(r"fracgpu (run .*) -- CMD$", advise(m, "--", *command)[0], re.M)
-    assert lines
-    for line in lines:
-        assert m.fracgpu(*line.split(), "--", *command)[0] == 0, line
+    assert run_printed(m, *command)[0] == ["--memory"]
+
+
+def test_commands_that_are_printed_work(machine):
+    m = machine("8xa100-40gb")
+    one = "init ctxcreate alloc 100MiB"
+    assert run_printed(m, *strict(one))[0] == ["--memory", "--fraction"], "no GPU is in MIG mode"
+    # A GPU that is given to a launch is its first.
+    assert run_printed(m, *strict("init device 1 ctxcreate alloc 100MiB"))[0] == ["--memory"]
+    words, out = run_printed(m, *strict("init device 0 ctxcreate alloc 100MiB device 3 ctxcreate alloc 3GiB"))
+    assert words == [] and re.search(r"^caps of all: GPU-\S+=592MiB,GPU-\S+=3664MiB; ", out, re.M), out
+    # On a GPU that is the first of those that the environment shows.
+    hidden = {"CUDA_VISIBLE_DEVICES": "3,4"}
+    assert "--fraction" in advise(m, "--", *strict(one), extra=hidden)[0]
+    m = machine("mi300x")
+    assert "--partition" not in run_printed(m, HSA_PROGRAM, *"init alloc 300MiB".split())[0], "it is in another mode"
+
+
+def test_no_more_is_advised_than_the_gpu_has(machine):
+    m = machine("a100-40gb")
+    command = strict("init", "ctxcreate", "alloc 39GiB")
+    gpu, = advice(m, "--", *command)[0]
+    assert gpu["needed_bytes"] < gpu["cap_bytes"] == gpu["physical_bytes"], gpu
+    words, out = run_printed(m, *command)
+    assert words == ["--memory", "--fraction"] and "40GiB, all that the GPU has: " in out, out
 
 
 def test_recordings_of_many_runs(machine):
@@ -146,6 +176,13 @@ def test_recordings_of_many_runs(machine):
         5, 100 * MIB + context, 300 * MIB + context, 500 * MIB + context, 500 * MIB + context), gpu
     assert "runs" in advise(m, "--from", *files)[0]
     assert one_line(advise(m, "--from", files[0], "/etc/passwd", status=1)[1])
+    # A run may get another GPU than the run before.
+    m = machine("2xa100-40gb")
+    for device in (0, 1):
+        m.fracgpu("record", "--output", f"{m.folder}/{device}.fgr", "--", CLIENT, "init", "device", str(device), "ctxcreate",
+                  "alloc", f"{device + 1}00MiB")
+    gpu, = advice(m, "--from", f"{m.folder}/0.fgr", f"{m.folder}/1.fgr")[0]
+    assert gpu["runs"]["count"] == 2 and gpu["runs"]["most_bytes"] - gpu["runs"]["least_bytes"] == 100 * MIB, gpu
 
 
 def test_real_hip(machine):
@@ -164,10 +201,12 @@ def test_bad_usage_is_one_line(machine):
     for words, status in (([], 2), (["--from", "/no/such/file"], 1), (["--", "false"], 1), (["--", "true"], 1),
                           (["--from"], 2), (["--margin", "-1", "--", "true"], 2), (["--success", "x", "--", "true"], 2),
                           (["--keep", "x", "--from", "/etc/passwd"], 2), (["--", "no-such-command"], 1),
-                          (["--verify", "--from", "/etc/passwd"], 2)):
+                          (["--verify", "--from", "/etc/passwd"], 2), (["--margin", "nan", "--", "true"], 2),
+                          (["--success", "x", "--from", "/etc/passwd"], 2)):
         out, err = advise(m, *words, status=status)
         assert out == "" and one_line(err), (words, err)
     kept = f"{m.folder}/kept.fgr"
     advise(m, "--keep", kept, "--", CLIENT, "init", "ctxcreate")
     assert os.path.getsize(kept) > 0
+    assert "; name another file, or remove it" in advise(m, "--keep", kept, "--", CLIENT, "init", "ctxcreate", status=1)[1]
     assert not [name for name in os.listdir("/tmp") if name.startswith("fracgpu-advise-")]

@@ -659,6 +659,9 @@ def test_bad_usage_is_one_line(machine):
     assert "is there and is not replaced" in refused("--output", path, "--", "true")
     with open(path, encoding="ascii") as file:
         assert file.read() == "my only copy\n"
+    _, _, err = m.fracgpu("record", "--output=-x.fgr", "--", CLIENT, "init", "ctxcreate", cwd=m.folder)
+    command = err.rpartition("look at it with: fracgpu ")[2].split()
+    assert m.fracgpu(*command, cwd=m.folder)[0] == 0, command
     # Nor is an older recording, without being asked or by a recording that is refused.
     older, _, _ = record(m, CLIENT, "init", "ctxcreate", "alloc", "8MiB")
     kept = f"{m.folder}/recording"

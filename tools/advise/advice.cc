@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tools/report/units.h"
 #include "tools/ui/drawing.h"
 
 namespace fracgpu::tools {
@@ -33,10 +34,10 @@ std::string command_words(const std::string& command) {
 }
 
 std::string text_of(const Advice& advice, double margin_percent, const std::string& command,
-                    bool alone) {
+                    Launches launches) {
   const Need& need = advice.need;
-  const auto how = [&](const std::string& options) {
-    return alone ? fmt::format("fracgpu run {} {}", options, command_words(command)) : "";
+  const auto how = [&](bool is_enough, const std::string& options) {
+    return is_enough ? fmt::format("fracgpu run {} {}", options, command_words(command)) : "";
   };
   std::string text = need.name + ", " + bytes(need.physical) + "\n";
   if (advice.spread) {
@@ -60,27 +61,35 @@ std::string text_of(const Advice& advice, double margin_percent, const std::stri
     }
   }
   if (need.refusals > 0) {
-    append(text, "refused", fmt::format("{} times: it may need more than this", need.refusals));
+    append(text, "refused",
+           fmt::format("{}: it may need more than this", report::count(need.refusals, "time")));
   }
   const std::string cap = amount(advice.cap);
   append(text, "cap",
-         fmt::format("{}, which is that and {:.3g} % or at least {} of margin", cap, margin_percent,
-                     bytes(kLeastMargin)),
-         how("--memory " + cap));
+         advice.cap == need.physical
+             ? cap + ", all that the GPU has"
+             : fmt::format("{}, which is that and {:.3g} % or at least {} of margin", cap,
+                           margin_percent, bytes(kLeastMargin)),
+         how(launches.cap, "--memory " + cap));
   if (!advice.slices) return text;
   const Slices& slices = *advice.slices;
   if (slices.eighths > 0) {
     const double share = slices.eighths / 8.0;
     append(text, "share", fmt::format("{} of the GPU", share),
-           how(fmt::format("--fraction {}", share)));
+           how(launches.slice, fmt::format("--fraction {}", share)));
   }
   if (!slices.mig_profile.empty()) {
-    append(text, "MIG", fmt::format("{}, {}", slices.mig_profile, bytes(slices.mig_bytes)),
-           how("--mig " + slices.mig_profile));
+    append(text, "MIG",
+           fmt::format("{}, {}{}", slices.mig_profile, bytes(slices.mig_bytes),
+                       slices.has_mig_mode ? "" : ", if the GPU is in MIG mode"),
+           how(launches.slice && slices.has_mig_mode, "--mig " + slices.mig_profile));
   }
   if (!slices.partition.empty()) {
-    append(text, "AMD", fmt::format("{}, {}", slices.partition, bytes(slices.partition_bytes)),
-           how(fmt::format("--partition {} --count 1", slices.partition)));
+    append(text, "AMD",
+           fmt::format("{}, {}{}", slices.partition, bytes(slices.partition_bytes),
+                       slices.has_partition_mode ? "" : ", if the GPU is in that mode"),
+           how(launches.slice && slices.has_partition_mode,
+               fmt::format("--partition {} --count 1", slices.partition)));
   }
   if (slices.image_gb > 0)
     append(text, "image", fmt::format("a tag that ends in -{}gb", slices.image_gb));

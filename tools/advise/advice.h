@@ -21,9 +21,13 @@ struct Advice {
 };
 
 // The advice as text. `command` is the command as typed, or empty if only recordings are known.
-// `alone`: no other GPU was used, so that one slice or cap is enough for the command.
+// `launches`: which kinds of launch are enough for the command. It must use no other GPU, and must
+// find its slice as its first GPU.
+struct Launches {
+  bool cap = false, slice = false;
+};
 std::string text_of(const Advice& advice, double margin_percent, const std::string& command,
-                    bool alone);
+                    Launches launches);
 
 // "-- ./job", the end of the command line in the advice.
 std::string command_words(const std::string& command);

@@ -21,6 +21,7 @@
 #include "tools/cli/plain_text.h"
 #include "tools/launch/launch_tree.h"
 #include "tools/launch/outer_cap.h"
+#include "tools/machine/visible_gpus.h"
 #include "tools/record/launch.h"
 #include "tools/recording/reader.h"
 #include "tools/report/units.h"
@@ -59,6 +60,12 @@ std::string limit_text(const std::vector<Advice>& all, double scale = 1) {
   return text;
 }
 
+// No more than the GPU has, if that is known.
+uint64_t cap_for(uint64_t needed, double margin, uint64_t physical) {
+  const uint64_t cap = with_margin(needed, margin);
+  return physical > 0 ? std::min(cap, physical) : cap;
+}
+
 std::vector<Advice> advise_by(const std::vector<std::vector<Need>>& runs,
                               const std::vector<Gpu>& gpus, double margin) {
   std::vector<Advice> all;
@@ -71,7 +78,7 @@ std::vector<Advice> advise_by(const std::vector<std::vector<Need>>& runs,
       }
     }
     if (runs.size() > 1) advice.spread = spread;
-    advice.cap = with_margin(spread.p99, margin);
+    advice.cap = cap_for(spread.p99, margin, spread.physical);
     for (const Gpu& gpu : gpus) {
       if (gpu.key == spread.key) advice.slices = slices_for(advice.cap, gpu, gpus);
     }
@@ -187,7 +194,8 @@ void verify(const AdviseOptions& options, std::vector<Advice>& all, double secon
   Found found = find_smallest(search, run, tell);
   // The command needs more than it seemed to: tries up to the memory that it took.
   if (found.bytes == 0) {
-    const uint64_t more = with_margin(all[0].need.taken, options.margin_percent / 100);
+    const uint64_t more =
+        cap_for(all[0].need.taken, options.margin_percent / 100, all[0].need.physical);
     if (more > whole) {
       const int before = found.runs;
       found = find_smallest({.least = whole, .most = more, .step = step}, run, tell);
@@ -214,16 +222,50 @@ std::string verified_text(const std::vector<Advice>& all, double seconds_bare) {
       found.seconds, seconds_bare, ratio > 1.2 ? fmt::format(", {:.1f} times as long", ratio) : "");
 }
 
+// Whether a program that used these GPUs finds each under the same number if it sees only them, as
+// in a launch to which they are given: no GPU that it could see and did not use precedes them.
+bool keeps_numbers(const std::vector<Advice>& all, const std::vector<Gpu>& gpus) {
+  const std::vector<std::string> hidden = hidden_by_environment(gpus);
+  size_t found = 0;
+  std::vector<Gpu::Vendor> ended;  // whose next GPUs have another number then
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    if (!hidden[i].empty() || gpus[i].divided) continue;
+    const bool used = std::any_of(all.begin(), all.end(),
+                                  [&](const Advice& each) { return each.need.key == gpus[i].key; });
+    const bool moves = std::find(ended.begin(), ended.end(), gpus[i].vendor) != ended.end();
+    if (used && moves) return false;
+    if (!used) ended.push_back(gpus[i].vendor);
+    found += used ? 1 : 0;
+  }
+  return found == all.size();
+}
+
+// Runs on one GPU each may have got different ones of the same size. They count as runs on the
+// first one's.
+void name_alike(std::vector<std::vector<Need>>& runs) {
+  for (const std::vector<Need>& run : runs) {
+    if (run.size() != 1 || run[0].physical != runs[0][0].physical) return;
+  }
+  for (std::vector<Need>& run : runs) {
+    run[0].key = runs[0][0].key;
+    run[0].name = runs[0][0].name;
+  }
+}
+
 int advise(const AdviseOptions& options) {
   if (options.command.empty()) {
     throw WrongUsage(
         "say what to run, behind --, as in: fracgpu advise -- python train.py; or name recordings, "
         "as in: fracgpu advise --from memory.fgr");
   }
+  if (std::isnan(options.margin_percent))
+    throw WrongUsage("--margin takes a number from 0 to 1000");
   if (options.from && options.verify)
     throw WrongUsage("--verify runs the command: it needs one, and no --from");
   if (options.from && !options.keep.empty())
     throw WrongUsage("--keep keeps the recording of a command: it needs one, and no --from");
+  if (options.from && !options.success.empty())
+    throw WrongUsage("--success judges the runs of a command: it needs one, and no --from");
   if (!options.success.empty() && !options.verify)
     throw WrongUsage("--success judges the runs of --verify: add that");
   const std::vector<Gpu> gpus = list_gpus();
@@ -241,20 +283,28 @@ int advise(const AdviseOptions& options) {
     runs.push_back(std::move(run.needs));
     seconds = run.seconds;
   }
+  name_alike(runs);
   std::vector<Advice> all = advise_by(runs, gpus, options.margin_percent / 100);
   if (all.empty()) {
     throw std::runtime_error(
         "it used no GPU memory that could be counted; fracgpu doctor -- CMD says why that may be");
   }
   if (options.verify) verify(options, all, seconds);
+  const bool keeps = keeps_numbers(all, gpus);
   Json rows = Json::array();
   std::string text;
   for (const Advice& each : all) {
     rows.push_back(json_of(each));
     text += text_of(each, options.margin_percent, options.from ? "" : command_text(options.command),
-                    all.size() == 1);
+                    {.cap = all.size() == 1, .slice = all.size() == 1 && keeps});
   }
-  if (all.size() > 1) {
+  if (all.size() > 1 && !keeps) {
+    text += fmt::format(
+        "caps of all: {}; no command: fracgpu run hides the GPUs that it does not name, so these "
+        "may "
+        "get other numbers\n",
+        limit_text(all));
+  } else if (all.size() > 1) {
     text += fmt::format("caps of all: fracgpu run --memory {} {}\n", limit_text(all),
                         command_words(options.from ? "" : command_text(options.command)));
   }

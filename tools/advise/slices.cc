@@ -72,6 +72,7 @@ void choose_partition(uint64_t bytes, const Gpu& gpu, const std::vector<Gpu>& al
       if (parts < 2 || board.bytes() / parts < bytes) continue;
       if (slices.partition_bytes != 0 && board.bytes() / parts >= slices.partition_bytes) continue;
       slices.partition = mode;
+      slices.has_partition_mode = board.modes.compute == mode;
       slices.partition_bytes = board.bytes() / parts;
     }
   }
@@ -95,6 +96,8 @@ Slices slices_for(uint64_t bytes, const Gpu& gpu, const std::vector<Gpu>& all) {
       slices.mig_bytes = profile.mib * kMiB;
     }
   }
+  slices.has_mig_mode =
+      std::any_of(all.begin(), all.end(), [](const Gpu& each) { return each.divided; });
   if (gpu.vendor == Gpu::Vendor::amd) choose_partition(bytes, gpu, all, slices);
   const auto* const image = std::find_if(std::begin(kImages_gb), std::end(kImages_gb), [&](int gb) {
     return static_cast<uint64_t>(gb) * kGiB >= bytes;

@@ -17,6 +17,8 @@ struct Slices {
   uint64_t mig_bytes = 0;
   std::string partition;  // AMD's compute mode, "cpx"
   uint64_t partition_bytes = 0;
+  // Whether a GPU of the machine is in the mode that makes such slices.
+  bool has_mig_mode = false, has_partition_mode = false;
   int image_gb = 0;  // of the tag, "…-8gb"
 };
 

@@ -101,7 +101,8 @@ void tell(const RecordingSummary& summary, const std::string& path) {
   if (summary.processes == 0 && summary.unrecorded == 0) {
     line += "; no process used a GPU by a library that can be recorded (try fracgpu doctor -- CMD)";
   } else {
-    line += fmt::format("; look at it with: fracgpu report {}", command_text({path}));
+    const std::string file = (path.starts_with('-') ? "./" : "") + path;
+    line += fmt::format("; look at it with: fracgpu report {}", command_text({file}));
   }
   complain(line);
 }

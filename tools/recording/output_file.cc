@@ -32,7 +32,7 @@ tools::Descriptor open_output(const std::string& path, bool force) {
   const auto name = fracgpu::quoted(path);
   tools::Descriptor made(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (made.get() < 0 && errno != EEXIST) {
-    fail("cannot make {}: {}; name another file with --output", name.view(), strerror(errno));
+    fail("cannot make {}: {}; name another file", name.view(), strerror(errno));
   }
   if (made.get() >= 0) {
     flock(made.get(), LOCK_EX | LOCK_NB);
@@ -44,8 +44,7 @@ tools::Descriptor open_output(const std::string& path, bool force) {
     fail("{} is being written by another fracgpu record; name another file", name.view());
   }
   if (!force && !is_empty(there.get())) {
-    fail("{} is there and is not replaced; name another file with --output, or add --force",
-         name.view());
+    fail("{} is there and is not replaced; name another file, or remove it", name.view());
   }
   if (ftruncate(there.get(), 0) != 0) fail("cannot empty {}: {}", name.view(), strerror(errno));
   return there;
