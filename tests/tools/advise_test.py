@@ -95,13 +95,14 @@ def test_slices_are_the_next_that_hold_it():
     assert slices("h100-80gb", "30GiB") == (0.5, "3g.40gb", None, 48)
 
 
-def test_what_recordings_lack_is_told(machine):
+def test_missing_events_and_processes_are_reported(machine):
     m = machine("a100-40gb")
     for name in ("story", "lowered"):
         subprocess.run([WRITER, f"{m.folder}/{name}", name], check=True)
     _, err = advise(m, "--from", f"{m.folder}/story")
     assert err.endswith("story': 3 events came too fast and were dropped: what it needed may be wrong\n") and one_line(err), err
-    _, err = advise(m, "--from", f"{m.folder}/lowered")
+    out, err = advise(m, "--from", f"{m.folder}/lowered")
+    assert "refused 1 time: it may need more" in out, out
     assert err.endswith("the advice leaves out what was not recorded: other (PID 5) was not recorded: why\n") and one_line(err), err
 
 

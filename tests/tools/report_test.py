@@ -72,12 +72,14 @@ class Report(unittest.TestCase):
         self.assertNotIn("\033", text, "a process may be called whatever it wants")
         self.assertNotIn("evil\n", text)
 
-    def test_a_peak_is_told_by_its_own_cap_and_remarks_are_never_cut(self):
+    def test_a_peak_has_its_own_cap_and_remarks_are_never_cut(self):
         text = self.told(self.lowered)
         self.assertRegex(text, r"peak 500\.0 MiB at 0 s, cap 1000\.0 MiB; the last cap was 200\.0 MiB\n.* 50%\n")
         gpu, = json.loads(self.told(self.lowered, "--json"))["devices"]
         self.assertEqual((gpu["cap_at_peak"], gpu["cap"]), (1000 * MIB, 200 * MIB))
         self.assertIn("other (PID 5) was not recorded: why", text)
+        self.assertRegex(text, r"It came from app\+0x3\.\n(.|\n)*Functions without a name: install debugging symbols")
+        self.assertNotIn("Functions without a name", self.told(self.story))
         self.assertEqual(text.count("cuCtxCreate_v2"), 10)
         self.assertIn("Showing the first 10 of 12; use --top for more.", text)
 

@@ -190,6 +190,10 @@ void write_lowered(const std::string& path) {
   event.time_ns = kSecond;
   event.cap = 200 * kMiB;
   writer.add(event);
+  // By a function without a name.
+  event.type = EventType::refused;
+  event.stack = writer.add_stack({{writer.add_module({"/nowhere/app", ""}), 3, 0}});
+  writer.add(event);
   event.type = EventType::mark;
   for (int i = 0; i < 12; ++i) {
     event.api = writer.add_text("cuCtxCreate_v2");
