@@ -119,6 +119,7 @@ struct Recorder::Recording {
   std::atomic<uint64_t> looked_ns;  // when the kernel was last asked
   FrameRules rules;
 
+  Recording* next_ended;  // in Recorder::ended_
   static Recording* make(int fd, uint32_t slot, uint32_t frames);
   void unmap();
   bool begin(uint32_t slot, const ProcessIdentity& self, bool late);
@@ -134,6 +135,44 @@ struct Recorder::Recording {
   const Module* module_at(uint64_t address) const;
   void describe_module_at(uint64_t address);
 };
+
+// While it lives, the recording stays mapped. Null without one.
+class Recorder::Use {
+ public:
+  explicit Use(Recorder& recorder) : recorder_(recorder) {
+    if (!recorder.is_on()) return;
+    recorder.users_.fetch_add(1);
+    recording_ = recorder.recording_.load();
+    is_counted_ = true;
+  }
+  ~Use() {
+    if (is_counted_) recorder_.users_.fetch_sub(1, std::memory_order_release);
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+  Recording* get() const { return recording_; }
+
+ private:
+  Recorder& recorder_;
+  Recording* recording_ = nullptr;
+  bool is_counted_ = false;
+};
+
+// Whoever counts itself among the users later finds no recording.
+void Recorder::stop() {
+  Locked<SleepLock> lock(starting_);
+  Recording* const ended = recording_.exchange(nullptr);
+  if (ended != nullptr) {
+    ended->next_ended = ended_;
+    ended_ = ended;
+  }
+  while (ended_ != nullptr && users_.load() == 0) {
+    Recording* const unused = ended_;
+    ended_ = unused->next_ended;
+    unused->unmap();
+  }
+}
 
 bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdentity& self,
                      bool late) {
@@ -214,7 +253,8 @@ bool Recorder::Recording::begin(uint32_t slot, const ProcessIdentity& self, bool
 }
 
 void Recorder::add_device(int device_index, const char* key, uint64_t physical, uint64_t cap) {
-  Recording* const recording = recording_.load(std::memory_order_acquire);
+  const Use use(*this);
+  Recording* const recording = use.get();
   if (recording == nullptr) return;
   ring::DeviceText text = {.physical = physical, .cap = cap};
   strncpy(text.key, key, sizeof text.key - 1);
@@ -226,7 +266,8 @@ void Recorder::add_device(int device_index, const char* key, uint64_t physical, 
 // which is free by then.
 void Recorder::look_for_ends(const Ledger& ledger) {
   constexpr uint64_t kInterval_ns = 1'000'000;
-  Recording* const recording = recording_.load(std::memory_order_acquire);
+  const Use use(*this);
+  Recording* const recording = use.get();
   if (recording == nullptr) return;
   const uint64_t now = now_ns();
   int fd = -1;
@@ -261,7 +302,8 @@ void Recorder::leave() {
 }
 
 void Recorder::add(Record record, const char* api) {
-  Recording* const recording = recording_.load(std::memory_order_acquire);
+  const Use use(*this);
+  Recording* const recording = use.get();
   if (recording == nullptr) return;
   // First, so that a full ring costs nothing if no recorder takes records out any more.
   if (recording->is_full()) {

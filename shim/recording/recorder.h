@@ -29,8 +29,9 @@ class Recorder {
   [[gnu::cold]] bool start(std::string_view tenant, uint32_t slot, const ProcessIdentity& self,
                            bool late);
   bool is_on() const { return recording_.load(std::memory_order_relaxed) != nullptr; }
-  // Ends the recording, which is complete. Another recording may begin.
-  void stop() { recording_.store(nullptr, std::memory_order_release); }
+  // Ends the recording, which is complete. Another recording may begin. Gives its memory back, now
+  // or with a later one's if other threads are in it.
+  [[gnu::cold]] void stop();
 
   // Describes a device, before any record refers to it.
   [[gnu::cold]] void add_device(int device_index, const char* key, uint64_t physical, uint64_t cap);
@@ -49,10 +50,12 @@ class Recorder {
 
  private:
   struct Recording;
+  class Use;
 
-  // Never unmapped: threads may be in it.
   std::atomic<Recording*> recording_{nullptr};
+  std::atomic<uint32_t> users_{0};  // threads that may be in a recording
   SleepLock starting_;
+  Recording* ended_ = nullptr;  // a list of those that are still mapped
 };
 
 }  // namespace fracgpu

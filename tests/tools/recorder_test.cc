@@ -185,6 +185,38 @@ TEST_F(RingTest, AFullRingDropsAndCounts) {
   EXPECT_EQ(seen + missed, 2 * ring::kRecords);
 }
 
+TEST_F(RingTest, WhatEndedIsUnmappedOnceNoThreadIsInIt) {
+  tools::RingFile rings(tenant_, 0, geteuid());
+  const auto mappings = [&] {
+    std::ifstream maps("/proc/self/maps");
+    int count = 0;
+    for (std::string line; std::getline(maps, line);)
+      count += line.find(tenant_) != line.npos ? 1 : 0;
+    return count;
+  };
+  const int before = mappings();
+  Recorder recorder;
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      while (!done) recorder.add({.type = Type::allocated, .address = 1}, "cuMemAlloc_v2");
+    });
+  }
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(recorder.start(tenant_, 1, identity(), true)) << i;
+    rings.take([](uint32_t, const Record&) {}, [](uint32_t, uint64_t) {},
+               [](uint32_t) { return true; });
+    recorder.stop();
+    rings.take([](uint32_t, const Record&) {}, [](uint32_t, uint64_t) {},
+               [](uint32_t) { return false; });
+  }
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+  recorder.stop();
+  EXPECT_EQ(mappings(), before);
+}
+
 TEST_F(RingTest, ALevelIsToldWhenItIsNews) {
   tools::RingFile rings(tenant_, 0, geteuid());
   Recorder recorder;
