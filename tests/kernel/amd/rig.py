@@ -191,7 +191,9 @@ def field(line, name):
 
 
 class Machine:
-    """A simulated machine with AMD's kernel driver, until the block ends."""
+    """A simulated machine with AMD's kernel driver, until the block ends. All ioctls must have been known to it."""
+
+    takes_unknown_ioctls = False  # malformed ones, of a test
 
     def __init__(self, mib, cards=1, card="mi210"):
         profile = card if cards == 1 else f"{cards}x{card}"
@@ -209,7 +211,8 @@ class Machine:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, error=None, *_):
+        unknown = 0 if error is not None or self.takes_unknown_ioctls else self.counts()["unknown_ioctls"]
         for program in self._programs:
             if program.process.poll() is None:
                 program.kill()
@@ -228,6 +231,7 @@ class Machine:
         self._kernel.stdout.close()
         self._kernel.stderr.close()
         self._kernel.wait(SECONDS)
+        assert unknown == 0, f"{unknown} ioctls are not simulated"
 
     def _ask(self, what):
         return subprocess.run([COMMAND, what, self.name], capture_output=True, text=True, timeout=SECONDS, check=True).stdout
