@@ -1,9 +1,9 @@
 """audit.py TABLE LEFT_ALONE SOURCE: looks for functions of the CUDA driver that nobody has decided about.
 
-SOURCE is a folder with a cuda.h, or a libcuda.so.1. Every function of it that by its name may allocate, map, import,
-free or report memory, begin or end a capture, or hand out entry points must be hooked (TABLE, which is functions.inc)
-or be left alone for a reason (LEFT_ALONE). One that the table only calls is left alone as far as programs are
-concerned, and needs its reason as well.
+SOURCE is a folder with a cuda.h, a libcuda.so.1, or a list of names (.txt), one a line, with '#' before remarks. Every
+function of it that by its name may allocate, map, bind, import, free or report memory, begin or end a capture, or hand
+out entry points must be hooked (TABLE, which is functions.inc) or be left alone for a reason (LEFT_ALONE). One that the
+table only calls is left alone as far as programs are concerned, and needs its reason as well.
 """
 import os
 import re
@@ -16,11 +16,11 @@ from coverage import entry_of, read_left_alone, read_rows
 # work on memory that exists; "Mem" is looked for as a word of its own.
 MEMORY = re.compile(
     r"Mem(?![a-z])|Memory|Alloc|Free|Reserve|Commit|Evict|Pin(?![a-z])|Array|Pool|Heap|Buffer|Resource|Sparse|Managed|"
-    r"Prefetch|Discard|Advi[sc]e|Map|Unmap|Bind|Attach|Detach|PeerAccess|AccessPeer|Ipc|Fabric|Import|Export|External|"
-    r"Shar(?:e|ing)|[Rr]egist|Multicast|Checkpoint|Create|Destroy|Retain|Release|Reset|Trim|Limit|Load|Unload|Launch|"
-    r"Instantiate|Upload|Graph(?:Add|Clone|ExecUpdate|\w*NodeSetParams)|Module|Library|Link|Green|GetFunction|"
-    r"ProcAddress|EntryPoint|Pointer|Device(?:GetAttribute|GetProperties)|Tex|Surf|Graphics|Info(?![a-z])|Usage|Budget|"
-    r"[Cc]aptur|cu(?:GL|EGL|VDPAU|D3D|WGL|NvSci)|Init$")
+    r"Prefetch|Discard|Advi[sc]e|Map|Unmap|[Bb]ind|Attach|Detach|PeerAccess|AccessPeer|Ipc|Fabric|Import|Export|"
+    r"External|Shar(?:e|ing)|[Rr]egist|Multicast|LogicalEndpoint|Checkpoint|Create|Destroy|Retain|Release|Reset|Trim|"
+    r"Limit|Load|Unload|Launch|Instantiate|Upload|Graph(?:Add|Clone|ExecUpdate|\w*NodeSetParams)|Module|Library|Link|"
+    r"Green|GetFunction|ProcAddress|EntryPoint|Pointer|Device(?:GetAttribute|GetProperties)|Tex|Surf|Graphics|"
+    r"Info(?![a-z])|Usage|Budget|[Cc]aptur|cu(?:GL|EGL|VDPAU|D3D|WGL|NvSci)|Init$")
 
 HEADERS = ("cuda.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h", "cudaProfiler.h")
 OLDEST = 11080  # the oldest header that LEFT_ALONE was compared with
@@ -59,6 +59,24 @@ def read_library(path):
     return {name for name in names if re.match(r"cu[A-Z]", name)}, None, os.path.basename(os.path.realpath(path))
 
 
+def read_list(path):
+    with open(path, encoding="utf-8") as lines:
+        names = {line.split("#")[0].strip() for line in lines} - {""}
+    if not names:
+        sys.exit(f"FAILED: {path} names no function")
+    return names
+
+
+def read_names(source):
+    """The names, the version where they can be compared with it, and what was read."""
+    if source.endswith(".txt"):
+        return read_list(source), None, os.path.basename(source)
+    names, version, what = read_headers(source) if os.path.isdir(source) else read_library(source)
+    if len(names) < 400:  # CUDA 11.2 had 499
+        sys.exit(f"FAILED: only {len(names)} functions found in {what}: it is not read correctly")
+    return names, version, what
+
+
 def report(what, names, suspects, wrong):
     """Prints the verdict on a source; the program's exit status."""
     for line in wrong:
@@ -73,9 +91,7 @@ def audit(table, left_alone, source):
     hooked = [row.name for row in rows if row.exported]
     called = {row.name for row in rows if not row.exported}
     listed = read_left_alone(left_alone)
-    names, version, what = read_headers(source) if os.path.isdir(source) else read_library(source)
-    if len(names) < 400:  # CUDA 11.2 had 499
-        sys.exit(f"FAILED: only {len(names)} functions found in {what}: it is not read correctly")
+    names, version, what = read_names(source)
 
     wrong = []
     suspects = sorted(filter(MEMORY.search, names))

@@ -18,9 +18,9 @@ HEAD = """\
 
 Made from functions.inc and tests/abi/left_alone.txt; in the project's folder,
 `python3 tests/abi/coverage.py --write hooks/cuda/functions.inc tests/abi/left_alone.txt hooks/cuda/COVERAGE.md` does it
-again. The tests compare both with every `cuda.h` and `libcuda.so.1` that they find, and fail for a function that is in
-neither although by its name it may allocate, map, import, free or report memory, begin or end a capture, or hand out
-entry points.
+again. The tests compare both with every `cuda.h` and `libcuda.so.1` that they find, and with the newer functions that
+tests/abi/cuda_newest.txt lists. They fail for a function that is in neither although by its name it may allocate, map,
+import, free or report memory, begin or end a capture, or hand out entry points.
 
 A function that is hooked is shown with the variants of it that are: `cuMemAlloc` `_v2` is `cuMemAlloc`, of before CUDA
 3.2, and `cuMemAlloc_v2`. One that is left alone is left alone in all its variants. "since CUDA" is the version that

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-from audit import report
+from audit import read_list, report
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../hooks"))
 import function_table
@@ -25,7 +25,7 @@ SUSPECTS = {
         r"Mem(?![a-z])|Malloc|Alloc|Free|Array|Pool|Managed|Prefetch|Advi[sc]e|Discard|Map|Unmap|Attach|PeerAccess|Ipc|"
         r"Import|Export|External|Shareable|Create|Destroy|Retain|Release|Reset|Trim|Limit|Load|Unload|Launch|"
         r"Instantiate|Upload|Module|Library|Link|GetProcAddress|EntryPoint|Pointer|Properties|Tex|Surf|Graphics|"
-        r"[Rr]egister|Graph|Init$)"),
+        r"[Rr]egister|Graph|Init(?![a-z]))"),
     "nvml": re.compile(
         r"nvml.*(Mem|Process|Account|Fb|FB|Framebuffer|BAR1|ConfCompute|Attributes|Heap|StateSize|Pages|Limit|FieldValues|"
         r"Samples|Utilization|InstanceProfile|InstanceGetInfo|Capacity|Usage|Reserv|Pool|Quota|Alloc|Pids|ExportTable)"),
@@ -42,8 +42,7 @@ FEWEST = {".h": 90, "": 200}  # functions of the smallest source: rocm_smi.h of 
 
 def read_names(source):
     if source.endswith(".txt"):
-        with open(source, encoding="utf-8") as lines:
-            return {line.split("#")[0].strip() for line in lines} - {""}
+        return read_list(source)
     if source.endswith(".h"):
         with open(source, encoding="utf-8", errors="replace") as header:
             names = set(DECLARED.findall(re.sub(r"/\*.*?\*/|//[^\n]*", "", header.read(), flags=re.S)))
