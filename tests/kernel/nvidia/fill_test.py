@@ -476,6 +476,17 @@ class Holes(unittest.TestCase):
             self.assertEqual(messages.count("this driver does not place small allocations as libcuda"), 1, messages)
 
 
+class WithoutNvml(unittest.TestCase):
+    """Contexts are charged by an estimate. All else is what libcuda asks its kernel driver for."""
+
+    def test_fills(self):
+        for name in ("modules", "arrays of 256 KiB", "streams at a full cap", "local memory at a full cap"):
+            with self.subTest(name), rig.Gpu(BUILD, CARD_MIB) as gpu:
+                gpu.client("init", *FILLS[name], cap=f"{CAP_MIB}MiB", FRACGPU_NVML="off")
+                self.assertLessEqual(gpu.accounting()["peak"], CAP_MIB * MIB)
+                self.assertGreater(gpu.accounting()["peak"], (CAP_MIB - 320) * MIB, "hardly filled")
+
+
 class Unseen(unittest.TestCase):
     """Where the library does not see libcuda's requests, what it foresees of each call and its readings keep the cap."""
 
