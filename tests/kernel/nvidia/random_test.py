@@ -103,6 +103,7 @@ class Refusals(unittest.TestCase):
     TURNS = 20 if CALLS < 5000 else CALLS // CALLS_A_TURN
     # If these are refused, nothing is left behind. RM's count is then nearly always the same in both runs of one process.
     EXACT = "linear linear linear large pitched physical array stream module pool"
+    SHARED = "linear linear large large pool module stream exported imported imported"
 
     def judge(self, processes, cap_mib, kinds=None, turns=TURNS, shares=False):
         print(f"FRACGPU_SEED={SEED}", file=sys.stderr)
@@ -157,5 +158,11 @@ class Refusals(unittest.TestCase):
 
     @unittest.skipIf(BUILD.release == "470", "its imports of pools fail, or allocations after them")
     def test_three_processes_that_share(self):
-        made = self.judge(3, 1800, "linear linear large large pool module stream exported imported imported", self.TURNS // 2, True)
+        made = self.judge(3, 1800, self.SHARED, self.TURNS // 2, True)
+        self.assertGreater(sum(each["imports"] for each in made), 10, "hardly anything was shared")
+
+    @unittest.skipIf(BUILD.release == "470", "as above")
+    @unittest.skipUnless("FRACGPU_CAMPAIGN" in os.environ, "in a campaign")
+    def test_eight_processes_that_share(self):
+        made = self.judge(8, 4300, self.SHARED, 10, True)
         self.assertGreater(sum(each["imports"] for each in made), 10, "hardly anything was shared")
