@@ -2,8 +2,9 @@
 //
 // A program may have closed its standard streams and still write to them, and it may dup2() to any
 // small number. So none of our descriptors is ever among the first three, and each is moved away
-// from small numbers at once. (If a program closes a standard stream while we open a descriptor,
-// ours may have its number until it is moved.) All are close-on-exec.
+// from small numbers at once. All are close-on-exec. Linux opens no file at a given number, so a
+// race is left: if another thread closes a standard stream meanwhile, ours has its number until it
+// is moved, and if another thread calls dup2() to our number meanwhile, we close the program's.
 //
 // These are the system calls themselves. The C library's functions of the same names are
 // cancellation points: a thread that is cancelled in a hook would never give back its locks.
