@@ -734,10 +734,10 @@ class Commands(Script):
     def code(self, count):
         """Gets so many functions of some 50 KiB each from a module, whose code is loaded only with them."""
         names = [f"long{i}" for i in range(int(count))]
-        body = "".join(f"add.u32 %value, %value, {i}; xor.b32 %value, %value, {7 * i}; st.global.u32 [%to], %value;" for i in range(1000))
-        text = source(4, 4)[:-1].decode() + "".join(f""".visible .entry {name}() {{
+        body = "st.volatile.global.u32 [%to], %value;" * 640
+        functions = "".join(f""".visible .entry {name}() {{
           .reg .b64 %to; .reg .b32 %value; mov.u64 %to, data; mov.u32 %value, %clock; {body} ret; }}""" for name in names)
-        rc, module = load_module(text.encode() + b"\0")
+        rc, module = load_module(compiled(4, more=functions, level=0))
         if rc == 0:
             self.info()
             for name in names:
