@@ -165,7 +165,10 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     process.pool_blocks.forget_holes(pool);
     if (extends) learn_growth(process, PoolBlocks::Growth::apart);
     if (result == kSuccess) {
-      process.ledger.explain(device_index, layout::units_for(outcome.grown), refusal = Refusal{});
+      if (!is_sure) {
+        refusal = Refusal{};
+        process.ledger.explain(device_index, layout::units_for(outcome.grown), refusal);
+      }
       process.pool_blocks.forget(*request.out);
       on_own_account(process, [&] { free(*request.out); });
       trim_pool(pool);
