@@ -105,6 +105,13 @@ def run_random(m, families, threads, seed=7):
     return Recording(path), looks, node_says(m)[1]
 
 
+def attach(m, tenant, path, *options):
+    """A recorder of a tenant that runs, once the tenant's processes can find it."""
+    recorder = m.start("record", "--attach", m.tenant(tenant), *options, "--output", path)
+    assert "recording tenant" in recorder.stderr.readline()
+    return recorder
+
+
 def test_each_family_is_told_as_the_node_has_it(machine):
     # Those of which a driver's count tells the rest are charged by an estimate for a moment.
     exact = {"linear": True, "managed": True, "vmm": True, "graphs": True, "pools": False, "arrays": False, "overhead": False}
@@ -248,8 +255,7 @@ def test_a_cap_that_is_changed_is_told(machine):
                 return
         raise AssertionError("the client ended")
 
-    recorder = m.start("record", "--attach", m.tenant("changed"), "--output", path)
-    assert "recording tenant" in recorder.stderr.readline()
+    recorder = attach(m, "changed", path)
     go_on()
     assert m.fracgpu("limit", m.tenant("changed"), "640MiB")[0] == 0
     wait_until(lambda: len(Recording(path).of(CAP)) == 1, "the next look at the ledger tells it")
@@ -302,8 +308,7 @@ def test_a_process_ends_before_others_have_its_memory():
         with Machine("a100-40gb") as m:
             path = f"{m.folder}/recording"
             killed, other = (m.client("two", cap, "init ctxcreate wait alloc 8GiB wait free 0") for _ in range(2))
-            recorder = m.start("record", "--attach", m.tenant("two"), "--output", path)
-            assert "recording tenant" in recorder.stderr.readline()
+            recorder = attach(m, "two", path)
 
             def go_on(client):
                 print(file=client.stdin, flush=True)
@@ -512,8 +517,7 @@ def test_a_running_tenant_can_be_recorded(machine):
     m = machine("a100-40gb")
     path = f"{m.folder}/recording"
     client = m.client("busy", "8GiB", "init ctxcreate alloc 100MiB alloc 4KiB wait alloc 32MiB free 0 free 1 wait")
-    recorder = m.start("record", "--attach", m.tenant("busy"), "--output", path)
-    assert "recording tenant" in recorder.stderr.readline()
+    recorder = attach(m, "busy", path)
     print(file=client.stdin, flush=True)
     while not client.stdout.readline().startswith("ready"):
         pass
@@ -534,8 +538,7 @@ def test_a_running_tenant_can_be_recorded(machine):
     page = m.fracgpu("metrics")[1]
     assert f"fracgpu_tenant_needed_bytes{{" in page and str(device["needed_bytes"]) in page, page
     # And once more, by another one.
-    recorder = m.start("record", "--attach", m.tenant("busy"), "--force", "--output", path)
-    assert "recording tenant" in recorder.stderr.readline()
+    recorder = attach(m, "busy", path, "--force")
     print(file=client.stdin, flush=True)
     assert recorder.wait(60) == 0, "the tenant has ended"
 
@@ -544,8 +547,7 @@ def test_what_a_running_program_uses_of_pools_is_needed(machine):
     m = machine("a100-40gb")
     path = f"{m.folder}/recording"
     client = m.client("pools", "8GiB", "init ctxcreate pooled 2GiB wait alloc 16MiB wait free 0 synchronize alloc 64MiB wait")
-    recorder = m.start("record", "--attach", m.tenant("pools"), "--output", path)
-    assert "recording tenant" in recorder.stderr.readline()
+    recorder = attach(m, "pools", path)
     for released in (False, True):
         print(file=client.stdin, flush=True)
         while not (line := client.stdout.readline()).startswith("ready"):
@@ -577,8 +579,7 @@ def test_what_a_running_program_has_of_every_family_is_told(machine):
             assert line.startswith("quiet"), (chosen, line)
 
         go_on()
-        recorder = m.start("record", "--attach", m.tenant("random"), "--force", "--output", path)
-        assert "recording tenant" in recorder.stderr.readline()
+        recorder = attach(m, "random", path, "--force")
         for left in (2, 1, 0):
             go_on()
             says = ledger_says(m)
@@ -667,8 +668,7 @@ def test_bad_usage_is_one_line(machine):
     kept = f"{m.folder}/recording"
     assert "is there and is not replaced" in refused("--output", kept, "--", "true")
     client = m.client("nested", "1GiB", "init ctxcreate alloc 8MiB wait")
-    recorder = m.start("record", "--attach", m.tenant("nested"), "--output", f"{m.folder}/other")
-    assert "recording tenant" in recorder.stderr.readline()
+    recorder = attach(m, "nested", f"{m.folder}/other")
     assert "is being recorded already" in refused("--force", "--output", kept, "--attach", m.tenant("nested"), status=1)
     print(file=client.stdin, flush=True)
     assert client.wait(60) == 0 and recorder.wait(60) == 0
