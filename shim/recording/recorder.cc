@@ -143,10 +143,10 @@ class Recorder::Use {
     if (!recorder.is_on()) return;
     recorder.users_.fetch_add(1);
     recording_ = recorder.recording_.load();
-    is_counted_ = true;
+    if (recording_ == nullptr) recorder.users_.fetch_sub(1);  // it has ended meanwhile
   }
   ~Use() {
-    if (is_counted_) recorder_.users_.fetch_sub(1, std::memory_order_release);
+    if (recording_ != nullptr) recorder_.users_.fetch_sub(1, std::memory_order_release);
   }
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
@@ -156,10 +156,9 @@ class Recorder::Use {
  private:
   Recorder& recorder_;
   Recording* recording_ = nullptr;
-  bool is_counted_ = false;
 };
 
-// Whoever counts itself among the users later finds no recording.
+// A thread that counts itself among the users after the exchange finds no recording.
 void Recorder::stop() {
   Locked<SleepLock> lock(starting_);
   Recording* const ended = recording_.exchange(nullptr);
