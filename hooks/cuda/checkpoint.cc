@@ -12,8 +12,8 @@ namespace fracgpu::cuda {
 namespace {
 
 constexpr int kCheckpointed = 2;  // CU_PROCESS_STATE_CHECKPOINTED
-constexpr size_t kArgumentBytes =
-    64;  // of CUcheckpointCheckpointArgs, all reserved up to CUDA 13.3
+// The size of CUcheckpointCheckpointArgs, all of which is reserved up to CUDA 13.3.
+constexpr size_t kArgumentBytes = 64;
 
 // The tenant's ledger. It is the process's own ledger. If the process has no memory itself, as
 // cuda-checkpoint, the ledger is opened for the duration of the call. Null if the tenant has no

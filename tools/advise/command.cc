@@ -301,8 +301,7 @@ int advise(const AdviseOptions& options) {
   if (all.size() > 1 && !keeps) {
     text += fmt::format(
         "caps of all: {}; no command: fracgpu run hides the GPUs that it does not name, so these "
-        "may "
-        "get other numbers\n",
+        "may get other numbers\n",
         limit_text(all));
   } else if (all.size() > 1) {
     text += fmt::format("caps of all: fracgpu run --memory {} {}\n", limit_text(all),
