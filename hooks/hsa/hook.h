@@ -3,6 +3,7 @@
 
 #include "hooks/hsa/devices.h"
 #include "hooks/library_hook.h"
+#include "shim/tracking/block_cache.h"
 
 namespace fracgpu::hsa {
 
@@ -27,6 +28,11 @@ int device_index_of(Process& process, Handle kind, uint64_t handle);
 
 // The size of memory that the kernel hands out in pages.
 inline constexpr uint64_t kPage = 4096;
+// What ROCr suballocates ordinary requests of up to this size from.
+inline constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
+inline bool fills_block(uint64_t bytes) {
+  return bytes > kBlock - kPage;
+}
 inline uint64_t page_units(uint64_t bytes) {
   return (bytes / kPage + (bytes % kPage != 0)) * (kPage / layout::kUnit);
 }

@@ -19,8 +19,6 @@
 namespace fracgpu::hsa {
 namespace {
 
-constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
-
 // Whether ROCr suballocates from blocks. An environment variable turns that off, for debugging.
 enum class Suballocation { unknown, no, yes };
 std::atomic<Suballocation> suballocation{Suballocation::unknown};
@@ -118,7 +116,7 @@ hsa_status_t suballocate(const Request& request, Allocate allocate, Free free) {
   constexpr uint64_t kUnits = BlockCache::kBlockUnits;
   const int device_index = request.context.device_index;
   BlockCache& blocks = request.process.blocks[device_index][request.pool];
-  const bool whole = request.bytes > kBlock - kPage;
+  const bool whole = fills_block(request.bytes);
   BlockCache::Ticket begun = blocks.begin(whole);
   const AskingCall asking{request.api, request.bytes};
   const auto take = [&](Reservation& reservation) {

@@ -5,15 +5,12 @@
 #include "hooks/hsa/hook.h"
 #include "hooks/recorded_call.h"
 #include "shim/charge/upper_call.h"
-#include "shim/tracking/block_cache.h"
 
 namespace fracgpu::hsa {
 namespace {
 
 using ring::Kind;
 using ring::Type;
-
-constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
 
 // What an allocation of `bytes` takes by itself; 0 if it shares a block with others. With
 // `special`, the kernel hands it out in pages.

@@ -5,7 +5,8 @@
 // Runtimes since ROCm 6.4 may hand out IPC handles that stand for a descriptor, which the importer
 // requests from the exporter. The newest ones do so unless HSA_ENABLE_IPC_MODE_LEGACY=1 is set.
 // Such a handle, like an exported descriptor, lets the runtime's other allocations use the same
-// block. A handle of the kernel, which is the older kind, takes the block away from them.
+// block. A handle of the kernel, which is the older kind, takes the block away from them, unless
+// the memory fills it.
 #include <string.h>
 #include <unistd.h>
 
@@ -29,9 +30,8 @@ Allocation enter_exported(Process& process, const void* pointer, Block block) {
     // The pointer is inside an allocation.
     note_exported_allocation(process, reinterpret_cast<uint64_t>(info.agentBaseAddress), entry);
   }
-  // The runtime suballocates nothing more from that block, and returns it when it is empty.
   if ((entry.key & 1) != 0 && block == Block::alone && process.allocations.mark_apart(entry.key))
-    process.blocks[entry.device_index][entry.pool].discarded();
+    process.blocks[entry.device_index][entry.pool].set_apart();
   return entry;
 }
 
@@ -82,9 +82,9 @@ hsa_status_t hsa_amd_ipc_memory_create(void* pointer, size_t size, hsa_amd_ipc_m
   Hook hook;
   const hsa_status_t result = real::hsa_amd_ipc_memory_create(pointer, size, handle);
   if (result == kSuccess && hook.active()) {
+    const bool is_shared_on = fills_block(size) || stands_for_descriptor(*handle, pointer);
     const Allocation entry =
-        enter_exported(hook.process(), pointer,
-                       stands_for_descriptor(*handle, pointer) ? Block::shared_on : Block::alone);
+        enter_exported(hook.process(), pointer, is_shared_on ? Block::shared_on : Block::alone);
     note_handle(hook.process(), handle, sizeof *handle, token_of(entry));
   }
   return result;

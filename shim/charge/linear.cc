@@ -306,14 +306,16 @@ void Release::done_in_block() {
   const bool block = found_ && in_chunk();
   const uint64_t units = finish(false);
   if (units == 0) return;
-  if (!block || taken_.exported) {
-    discard_block(process_, taken_);
+  if (!block) return give_back(process_, taken_, units);
+  // The runtime may keep the block for itself after all importers have let go of it, or return it
+  // before.
+  if (taken_.exported) {
+    process_.ledger.charge_taken(taken_.device_index, BlockCache::kBlockUnits);
     give_back(process_, taken_, units);
-    return;
   }
-  if (const uint32_t gone = process_.blocks[taken_.device_index][taken_.pool].emptied(); gone > 0) {
+  BlockCache& blocks = process_.blocks[taken_.device_index][taken_.pool];
+  if (const uint32_t gone = taken_.apart ? blocks.emptied_apart() : blocks.emptied(); gone > 0)
     give_back(process_, taken_.device_index, gone * BlockCache::kBlockUnits);
-  }
   give_back_returned(process_, taken_.device_index, taken_.pool);
 }
 

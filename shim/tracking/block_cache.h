@@ -116,11 +116,30 @@ class alignas(64) BlockCache {
     return is_empty;
   }
 
-  // A block in use is gone, or will go when it becomes empty because other processes have it.
+  // A block in use is gone, or will go when it becomes empty.
   void discarded() {
     Locked<SpinLock> lock(lock_);
     if (in_use_ > 0) --in_use_;
     has_discarded_ = true;
+  }
+
+  // The runtime makes no more suballocations from a block in use, because other processes may have
+  // it.
+  void set_apart() {
+    Locked<SpinLock> lock(lock_);
+    if (in_use_ > 0) --in_use_;
+    ++apart_;
+  }
+  // The last suballocation of such a block is gone; returns how many blocks the runtime released.
+  // ROCr 6.4.3 never releases one that had several suballocations when it was set apart. While the
+  // requests to the kernel driver show this, it stays charged.
+  uint32_t emptied_apart() {
+    Locked<SpinLock> lock(lock_);
+    ++changes_;
+    if (apart_ > 0) --apart_;
+    if (seen_ != Seen::all) return 1;
+    ++lost_;
+    return 0;
   }
 
   // The last suballocation of a block in use is gone; returns how many blocks the runtime released.
@@ -155,11 +174,13 @@ class alignas(64) BlockCache {
   // from now on. Each allocation under way may still need one.
   uint32_t take_returned() {
     Locked<SpinLock> lock(lock_);
-    const uint32_t counted = in_use_ + empty_, needed = held_ + under_way_;
-    if (seen_ != Seen::all || counted <= needed || empty_ == 0) return 0;
-    const uint32_t gone = std::min(counted - needed, empty_);
-    ++changes_;
-    empty_ -= gone;
+    const uint32_t needed = held_ + under_way_;
+    if (seen_ != Seen::all || counted() <= needed) return 0;
+    const uint32_t gone = std::min(counted() - needed, lost_ + empty_);
+    const uint32_t of_lost = std::min(gone, lost_);
+    if (gone > 0) ++changes_;
+    lost_ -= of_lost;
+    empty_ -= gone - of_lost;
     return gone;
   }
 
@@ -173,8 +194,7 @@ class alignas(64) BlockCache {
     Locked<SpinLock> lock(lock_);
     // The runtime may still have a discarded block, which only `held_` counts.
     const bool is_known = seen_ == Seen::all && !has_discarded_;
-    const uint32_t counted = in_use_ + empty_;
-    const uint32_t unseen = is_known ? counted - std::min(counted, held_) : counted;
+    const uint32_t unseen = is_known ? counted() - std::min(counted(), held_) : counted();
     return {empty_, std::min(empty_, unseen), changes_};
   }
 
@@ -190,6 +210,8 @@ class alignas(64) BlockCache {
  private:
   // Longer than a reservation waits for memory of dead processes.
   static constexpr int kMostAlone_ms = 1500;
+
+  uint32_t counted() const { return in_use_ + empty_ + apart_ + lost_; }
 
   bool try_begin(bool whole, Ticket& ticket) {
     Locked<SpinLock> lock(lock_);
@@ -230,6 +252,8 @@ class alignas(64) BlockCache {
   bool is_one_alone_ = false;  // no other allocation may begin
   uint32_t in_use_ = 0;
   uint32_t empty_ = 0;
+  uint32_t apart_ = 0;  // in use, and set apart
+  uint32_t lost_ = 0;   // of those that were set apart: empty, and still the runtime's
   enum class Seen { none, some, all };  // of the blocks that the runtime has of the kernel driver
   Seen seen_ = Seen::none;
   uint32_t held_ = 0;  // number of those that were seen

@@ -20,6 +20,7 @@
 
 #include "code_image.h"
 #include "hip_api.h"
+#include "hsa_dispatch.h"
 #include "token.h"
 
 namespace {
@@ -319,42 +320,9 @@ void make_queue() {
   keep("queue", rc, made);
 }
 
-// A kernel of which each lane has so many bytes for itself, in the queue that is held under a
-// number. Nothing is run where kernels are not; the packet processor asks for the memory all the
-// same.
 void dispatch() {
-  struct Queue {
-    uint32_t type, features;
-    char* packets;
-    Handle doorbell;
-    uint32_t size;
-  };
-  struct Packet {
-    uint16_t header, dimensions = 1, group[3] = {256, 1, 1}, reserved = 0;
-    uint32_t grid[3] = {1u << 20, 1, 1}, private_bytes = 0, group_bytes = 0;
-    uint64_t kernel = 0, arguments = 0, more = 0;
-    Handle completion{};
-  } packet;
-  static_assert(sizeof(Packet) == 64);
-  auto* const queue = static_cast<Queue*>(that().pointer);
-  packet.private_bytes = static_cast<uint32_t>(size());
-  call("hsa_signal_create", int64_t{1}, 0u, static_cast<void*>(nullptr), &packet.completion);
-  using Add = uint64_t (*)(const void*, uint64_t);
-  const uint64_t place =
-      reinterpret_cast<Add>(client::hip::function("hsa_queue_add_write_index_screlease"))(queue, 1);
-  auto* const slot = queue->packets + place % queue->size * sizeof packet;
-  std::memcpy(slot + 4, &packet.group, sizeof packet - 4);
-  constexpr uint32_t kKernelDispatch = 2, kOneDimension = 1u << 16;
-  __atomic_store_n(reinterpret_cast<uint32_t*>(slot), kKernelDispatch | kOneDimension,
-                   __ATOMIC_RELEASE);
-  call("hsa_signal_store_screlease", queue->doorbell, static_cast<int64_t>(place));
-  using Wait = int64_t (*)(Handle, int, int64_t, uint64_t, int);
-  constexpr int kEqual = 0, kBlocked = 0;
-  constexpr uint64_t kTenSeconds = 1'000'000'000;  // of a device's clock of 100 MHz, or 1 s
-  const int64_t left = reinterpret_cast<Wait>(client::hip::function("hsa_signal_wait_scacquire"))(
-      packet.completion, kEqual, 0, kTenSeconds, kBlocked);
-  call("hsa_signal_destroy", packet.completion);
-  print("dispatch", left == 0 ? 0 : -1);
+  void* const queue = that().pointer;
+  print("dispatch", client::hip::dispatch(queue, static_cast<uint32_t>(size())) ? 0 : -1);
 }
 
 // The runtime writes so many words itself.

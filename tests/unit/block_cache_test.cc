@@ -132,6 +132,27 @@ TEST(BlockCacheTest, ADiscardedBlockHidesWhatIsGone) {
   EXPECT_EQ(cache.empty_blocks().may_be_gone, 1u);
 }
 
+TEST(BlockCacheTest, ABlockThatIsSetApartCountsUntilItWasSeenToGo) {
+  BlockCache cache;
+  allocate_seen_blocks(cache, 3);
+  for (int i = 0; i < 2; ++i) cache.set_apart();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.emptied_apart(), 0u);
+  EXPECT_EQ(cache.take_returned(), 0u);
+  cache.returned();
+  EXPECT_EQ(cache.take_returned(), 1u);
+  EXPECT_EQ(cache.take_returned(), 0u) << "the runtime still has the other";
+  EXPECT_EQ(cache.empty_blocks().blocks, 0u) << "no allocation may use it";
+}
+
+TEST(BlockCacheTest, ABlockThatIsSetApartGoesWhenItIsEmptyWhereNothingIsSeen) {
+  BlockCache cache;
+  cache.begin(false);
+  cache.placed();
+  cache.set_apart();
+  EXPECT_EQ(cache.emptied_apart(), 1u);
+  EXPECT_EQ(cache.take_returned(), 0u);
+}
+
 TEST(BlockCacheTest, WhatIsNotSeenFollowsTheRule) {
   BlockCache cache;
   for (int i = 0; i < 3; ++i) {

@@ -19,14 +19,24 @@ int visit_pool(uint64_t pool, void* out) {
   return 0;
 }
 
-uint64_t find_pool() {
-  uint64_t agent = 0, pool = 0;
+uint64_t find_agent() {
+  uint64_t agent = 0;
   call("hsa_iterate_agents", &visit_agent, static_cast<void*>(&agent));
-  call("hsa_amd_agent_iterate_memory_pools", agent, &visit_pool, static_cast<void*>(&pool));
+  return agent;
+}
+
+uint64_t find_pool() {
+  uint64_t pool = 0;
+  call("hsa_amd_agent_iterate_memory_pools", agent(), &visit_pool, static_cast<void*>(&pool));
   return pool;
 }
 
 }  // namespace
+
+uint64_t agent() {
+  static const uint64_t found = find_agent();
+  return found;
+}
 
 uint64_t device_pool() {
   static const uint64_t pool = find_pool();
@@ -69,6 +79,8 @@ std::unique_ptr<Actor> make_actor(const std::string& family, const World& world,
   if (family == "arrays") return hip::make_arrays(world, seed);
   if (family == "streams") return hip::make_streams(world, seed);
   if (family == "hsa") return hip::make_hsa(world, seed);
+  if (family == "kernels") return hip::make_kernels(world, seed);
+  if (family == "modules") return hip::make_modules(world, seed);
   if (family == "sharing") return hip::make_sharing(world, seed);
   if (family == "vmem") return hip::make_vmem(world, seed);
   return nullptr;

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 
 import pytest
 
@@ -537,6 +538,27 @@ def test_memory_of_an_import_is_counted_when_its_exporter_frees_first():
 
 # The exporter frees first and then does nothing. Once the importer lets go too, KFD frees the memory, and it must be granted
 # to others.
+# Memory of 2 MiB fills a block of the runtime's, which it may keep when the memory was exported and is freed. ROCr 6.4.3 never
+# gives a block back that another allocation lay in when memory in it was exported.
+@pytest.mark.parametrize("size", ["1MiB", "2MiB"])
+@pytest.mark.parametrize("first", ["importer", "exporter", "neither"])
+def test_a_block_that_was_exported_is_counted(size, first):
+    with Machine(CARD) as machine:
+        exporter = hip(machine, f"malloc {size} malloc {size} export 0 wait free 0 wait malloc {size} wait free 1 wait", cap=f"{CAP}MiB")
+        handle = exporter.until_ready()[-1].split("handle=")[1]
+        importer = hip(machine, f"open {handle} wait freeall wait", cap=f"{CAP}MiB")
+        importer.until_ready()
+        order = {"importer": [importer] + [exporter] * 3, "exporter": [exporter, importer] + [exporter] * 2, "neither": [exporter] * 3}
+        for program in order[first]:
+            program.go_on()
+            program.until_ready()
+            at_most("KFD's count", machine.used(), ledger(machine))
+        # What the importer has closed is free when room is short.
+        same("more than the cap", field(answer_to(exporter, f"malloc {2 * CAP}MiB"), "rc"), 2)
+        if first != "neither":
+            same("the ledger", ledger(machine), machine.used())
+
+
 def close(importer):
     importer.go_on()
     importer.until_ready()
@@ -707,14 +729,18 @@ def test_an_application_sees_a_card_of_the_caps_size():
 
 
 FAMILIES = ["linear", "pools linear", "arrays linear", *(("hsa linear", "vmem linear") if STACK.at_least_six else ())]
+# HIP 5.2 hangs where a program has pools and makes streams, on a card of its own too.
+ALL_FAMILIES = "linear pools arrays kernels modules" + (" streams hsa vmem sharing" if STACK.at_least_six else "")
 
 
-# Random calls of a family, of two processes with two threads each, at a cap that is too small for them but for their queues.
-# While all stand still the ledger is what KFD counts. Returns how many were refused.
-def random_calls(families, seed):
+# Random calls of these families, of several processes, at a cap that is too small for them but for their queues. While all stand
+# still the ledger is what KFD counts, once the processes were refused something: what modules and queues leave is read when room
+# is short. Returns how many were refused.
+def random_calls(families, seed, processes=2, threads=2, moves=400, mib=1024):
     refused = 0
-    with Machine(CARD) as machine:
-        programs = [machine.start(STACK, "random_hip", f"{seed + i} 2 2 400 96 {families}", cap="1GiB") for i in range(2)]
+    with Machine(CARD) as machine, tempfile.NamedTemporaryFile() as board:
+        programs = [machine.start(STACK, "random_hip", f"{seed + i} {threads} 2 {moves} 96 {families}", cap=f"{mib}MiB",
+                                  extra={"RANDOM_CALLS_BOARD": board.name}) for i in range(processes)]
         lines = [program.line() for program in programs]
         assert all(line is not None and line.startswith("up ") for line in lines), [p.finish() for p in programs]
         for _ in range(3):
@@ -723,8 +749,11 @@ def random_calls(families, seed):
             lines = [program.line() for program in programs]
             assert all(line is not None and line.endswith("bad=") for line in lines), (lines, [p.finish() for p in programs])
             refused = sum(field(line, "refused") for line in lines)
+            for program in programs:
+                program.go_on("look")
+            same("answers", [program.line() for program in programs], ["looked"] * processes)
             counts = machine.counts()["cards"][0]
-            at_most(f"peak of {families}, seed {seed}", counts["peak"], GIB)
+            at_most(f"peak of {families}, seed {seed}", counts["peak"], mib * MIB)
             same("the ledger", ledger(machine), counts["used"])
         for program in programs:
             same("status", program.finish().status, 0)
@@ -736,6 +765,17 @@ def random_calls(families, seed):
 def test_random_calls_of(families):
     refused = [random_calls(families, seed) for seed in (1, 11)]
     assert sum(refused) > 0, "the cap was never reached"
+
+
+# ROCr's imports of descriptors by two threads at once fail now and then, on a card of its own too.
+def test_random_calls_of_all_families():
+    assert random_calls(ALL_FAMILIES, 21, processes=3, threads=1, moves=100) > 0, "the cap was never reached"
+
+
+@pytest.mark.campaign("it takes minutes")
+@pytest.mark.parametrize("seed", [31, 32, 33])
+def test_random_calls_of_all_families_by_eight_processes(seed):
+    assert random_calls(ALL_FAMILIES, seed, processes=8, threads=1, moves=700, mib=4096) > 0, "the cap was never reached"
 
 
 ALLOCATIONS = ["malloc 4KiB", "malloc 1500KiB", "malloc 3MiB", "malloc 17MiB", "malloc 40MiB", "async 1MiB", "async 24MiB",
