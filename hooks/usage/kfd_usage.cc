@@ -115,6 +115,7 @@ bool used_bytes(const char* device_key, uint64_t& bytes) {
 bool most_held_by_dead(const char* device_key, uint64_t& bytes) {
   const GpuList gpus;
   const Gpu* const gpu = gpus.find(device_key);
+  uint64_t counted = 0, used_later = 0;
   if (gpu == nullptr || !in_host_pid_namespace() || !used_bytes(device_key, bytes)) return false;
   Path list;
   list.format("{}/proc", kRoot);
@@ -125,10 +126,13 @@ bool most_held_by_dead(const char* device_key, uint64_t& bytes) {
       const bool same = part.bus_id.domain == gpu->bus_id.domain &&
                         part.bus_id.bus == gpu->bus_id.bus &&
                         part.bus_id.device == gpu->bus_id.device;
-      if (uint64_t held = 0; same && read_vram(pid, part.key().c_str(), held))
-        bytes -= std::min(bytes, held);
+      if (uint64_t held = 0; same && read_vram(pid, part.key().c_str(), held)) counted += held;
     }
   });
+  // What a living process takes or frees meanwhile must not hide a dead one's memory.
+  if (!used_bytes(device_key, used_later)) return false;
+  bytes = std::max(bytes, used_later);
+  bytes -= std::min(bytes, counted);
   return true;
 }
 

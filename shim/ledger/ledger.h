@@ -66,6 +66,7 @@ struct DeadProcess {
   uint64_t pid_namespace = 0;
   uint64_t start_time = 0;
   uint64_t held = 0;            // units charged for it on the device that none has imported
+  uint64_t imported = 0;        // units that it has imported there
   uint64_t held_by_living = 0;  // units that the tenant's living processes hold there
   // Of them: units that the driver's counts of these processes may leave out, because no call
   // requested them or because their exporter is gone.

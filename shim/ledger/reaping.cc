@@ -61,10 +61,9 @@ Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
     // Imported memory lives as long as the rest of the process's memory.
     const layout::Cell& cell = ledger.cells[i][slot];
     const uint64_t held_here = held_of(cell.held_and_lease.load(kRelaxed));
-    if (held_here == 0 && layout::imported_by(ledger, static_cast<int>(i), slot) == 0) {
-      continue;
-    }
-    const uint64_t imported = exports_of_dead_in_use(static_cast<int>(i), slot, fd);
+    const uint64_t imported = layout::imported_by(ledger, static_cast<int>(i), slot);
+    if (held_here == 0 && imported == 0) continue;
+    const uint64_t in_use = exports_of_dead_in_use(static_cast<int>(i), slot, fd);
     char key[layout::kNameBytes];
     memcpy(key, ledger.devices[i].key, sizeof key);
     key[sizeof key - 1] = '\0';
@@ -73,7 +72,8 @@ Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
                            .pid = owner.pid,
                            .pid_namespace = owner.pid_namespace,
                            .start_time = owner.start_time,
-                           .held = held_here - std::min(held_here, imported),
+                           .held = held_here - std::min(held_here, in_use),
+                           .imported = imported,
                            .held_by_living = living[i].held,
                            .uncounted_of_living = living[i].uncounted};
     const DriverRelease answer = release_probe_(dead, key);

@@ -16,11 +16,12 @@ namespace {
 
 using Release = Ledger::DriverRelease;
 
-// How long to wait for a process that no list shows. Living processes may be charged for memory
-// that they do not have, and this difference may hide the dead process's memory. After this time,
-// the kernel's worker has finished its part of a process's end. In storms whose memory came back
-// after 100 ms, the cap held with 0 to 400, by the device's usage. The larger the value, the longer
-// a program waits behind another one that had all memory.
+// How long to wait for a process that no list shows, where the driver's own counts of the living do
+// not show that its memory is free. Living processes may be charged for memory that they do not
+// have, and this difference may hide the dead process's memory. After this time, the kernel's
+// worker has finished its part of a process's end. In storms whose memory came back after 100 ms,
+// the cap held with 0 to 400, by the device's usage. The larger the value, the longer a program
+// waits behind another one that had all memory.
 constexpr uint64_t kLeast_ms = 200;
 // The longest wait while the device's usage does not fall: other tenants may have taken what was
 // freed, or may have held as much all along. Memory that comes back later may exceed the cap. If
@@ -59,7 +60,12 @@ uint64_t name_of(const DeadProcess& dead, const char* device_key) {
 
 // The most that dead processes still have on the device, in bytes. Includes memory that no process
 // has and, in a private PID namespace, memory of other tenants. UINT64_MAX if not known.
-uint64_t most_held(const DeadProcess& dead, const char* device_key) {
+struct MostHeld {
+  uint64_t by_driver = UINT64_MAX;  // by its own counts of the living alone
+  uint64_t by_all = UINT64_MAX;     // by the ledger's counts of the living too
+};
+
+MostHeld most_held(const DeadProcess& dead, const char* device_key) {
   const VendorBackend& backend = backend_of(device_key);
   const auto less = [](uint64_t bytes, uint64_t units) {
     return bytes - std::min(bytes, units * layout::kUnit);
@@ -67,11 +73,11 @@ uint64_t most_held(const DeadProcess& dead, const char* device_key) {
   uint64_t all = 0, counted = 0;
   const uint64_t most =
       backend.usage_of_all(device_key, all) ? less(all, dead.held_by_living) : UINT64_MAX;
-  if (!backend.most_held_by_dead(device_key, counted)) return most;
+  if (!backend.most_held_by_dead(device_key, counted)) return {.by_all = most};
   // The driver's counts of living processes leave out memory that is overhead in the ledger
   // (Overhead::uncounted), but not all overhead, and memory whose exporter is gone. The ledger's
   // sum may include memory that is not on the device.
-  return std::min(counted, std::max(most, less(counted, dead.uncounted_of_living)));
+  return {counted, std::min(counted, std::max(most, less(counted, dead.uncounted_of_living)))};
 }
 
 // The process's entry, perhaps a fresh one; null if none is free.
@@ -89,7 +95,9 @@ Awaited* entry_of(uint64_t who, uint64_t now) {
 // Whether a process that no list shows must be assumed to hold its memory. `is_closed`: the kernel
 // has closed the process's descriptors, after which the driver frees the memory.
 bool may_hold(const DeadProcess& dead, const char* device_key, bool is_closed) {
-  const uint64_t most = most_held(dead, device_key), now = coarse_now_ms();
+  const auto [by_driver, most] = most_held(dead, device_key);
+  const uint64_t had = dead.held != 0 ? dead.held : dead.imported;
+  const uint64_t now = coarse_now_ms(), rest = had * layout::kUnit / kRest;
   const Locked<StaticSpinLock> lock(awaiting);
   Awaited* const entry = entry_of(name_of(dead, device_key), now);
   if (entry == nullptr) return true;  // until one is free
@@ -99,11 +107,11 @@ bool may_hold(const DeadProcess& dead, const char* device_key, bool is_closed) {
     entry->least = most;
     entry->fell_ms = now;
   }
-  const bool shown_free = most < dead.held * layout::kUnit / kRest;
+  const bool shown_free = most < rest;
   const bool unknown = most == UINT64_MAX || dead.held == 0;
   const bool waited = now - entry->seen_ms >= kLeast_ms;
   const bool stands = now - entry->fell_ms >= kMost_ms;
-  entry->is_over = entry->is_over ||
+  entry->is_over = entry->is_over || by_driver < rest ||
                    (is_closed ? shown_free || waited : waited && (shown_free || unknown || stands));
   return !entry->is_over;
 }

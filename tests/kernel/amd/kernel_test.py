@@ -591,7 +591,7 @@ def test_memory_is_free_after_its_importer(let_go):
         expect_the_rest_is_granted(machine)
 
 
-# The kernel frees a dead process's memory some time after its end, so that a reading may show less for a while, and never more.
+# The kernel driver's counts of the living show that the memory is free, whoever had it.
 @pytest.mark.parametrize("let_go", [Program.kill, close], ids=["is killed", "has closed it"])
 def test_memory_is_shown_free_after_its_importer(let_go):
     with Machine(CARD) as machine:
@@ -600,15 +600,7 @@ def test_memory_is_shown_free_after_its_importer(let_go):
         reader = hip(machine, "wait", cap=f"{CAP}MiB")
         reader.until_ready()
         left = LARGE - machine.used()
-
-        def shown():
-            free = field(answer_to(reader, "meminfo"), "free")
-            at_most("shown", free, left)
-            return free
-        first = shown()
-        if let_go is close:
-            same("shown at once", first, left)
-        wait_until(lambda: shown() == left, f"{left} bytes shown free, after {first}", SECONDS)
+        same("shown free", field(answer_to(reader, "meminfo"), "free"), left)
         same("the ledger", ledger(machine), machine.used())
 
 
