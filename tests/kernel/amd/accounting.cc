@@ -176,6 +176,11 @@ void count_again(Accounting& accounting) {
   accounting.orphans = 1;  // unknown; the next reap() checks
 }
 
+int lock_seconds() {
+  static const char* const patience = std::getenv("SIMULATED_KFD_LOCK_SECONDS");
+  return patience != nullptr ? std::atoi(patience) : 10;
+}
+
 }  // namespace
 
 Accounting* open_accounting(bool create) {
@@ -198,6 +203,8 @@ Accounting* open_accounting(bool create) {
   }
   return accounting;
 }
+
+Lock::Lock(Accounting* accounting) : Lock(accounting, lock_seconds()) {}
 
 Lock::Lock(Accounting* accounting, int seconds) : accounting_(accounting) {
   timespec until{};

@@ -110,8 +110,9 @@ Accounting* open_accounting(bool create = false);
 
 class Lock {
  public:
-  // Aborts the process with a message if the lock is not free within kLockSeconds.
-  explicit Lock(Accounting* accounting) : Lock(accounting, kLockSeconds) {}
+  // Aborts the process with a message if the lock is not free within 10 s, or within
+  // SIMULATED_KFD_LOCK_SECONDS.
+  explicit Lock(Accounting* accounting);
   // Does not wait.
   static Lock if_free(Accounting* accounting) { return Lock(accounting, 0); }
   ~Lock();
@@ -122,7 +123,6 @@ class Lock {
  private:
   Lock(Accounting* accounting, int seconds);
 
-  static constexpr int kLockSeconds = 10;
   Accounting* accounting_;
   bool held_ = false;
 };

@@ -223,13 +223,13 @@ def test_what_hangs_is_ended_and_named():
 @only("5.2.3")  # it takes 10 s, and no release matters to it
 def test_a_half_dead_kernel_ends_its_programs():
     with Machine(CARD) as machine:
-        program = hip(machine, "malloc 1MiB wait malloc 64MiB")
+        program = hip(machine, "malloc 1MiB wait malloc 64MiB", extra={"SIMULATED_KFD_LOCK_SECONDS": "2"})
         program.until_ready()
         holder = machine.hold()
         program.go_on()
         outcome = program.finish()
         same("status", outcome.status, -signal.SIGABRT)
-        assert f"process {holder.pid} has locked the accounting for 10 s" in outcome.errors, outcome
+        assert f"process {holder.pid} has locked the accounting for 2 s" in outcome.errors, outcome
         holder.kill()
         holder.wait(30)
         nothing_is_left(machine)

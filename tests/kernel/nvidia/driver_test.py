@@ -186,15 +186,17 @@ class Driver(unittest.TestCase):
 
     def test_a_half_dead_kernel_ends_its_programs(self):
         """Who holds the accounting is stopped for good."""
-        child = self.gpu.start("init", "wait", "alloc:102400")
+        child = self.gpu.start("init", "wait", "alloc:102400", RMSIM_LOCK_SECONDS="2")
         child.until("ready")
-        with self.gpu.hold() as holder:
-            os.kill(holder.pid, signal.SIGSTOP)
-            child.go_on()
-            told = f"rmsim: thread {holder.pid} has held the lock of the accounting for 10 s"
-            with self.assertRaisesRegex(AssertionError, f"(?s)status {-signal.SIGABRT}, of .*alloc:102400.*{told}"):
-                child.until("alloc")
-            holder.kill()
+        holder = self.gpu.hold()
+        self.addCleanup(holder.communicate)
+        self.addCleanup(holder.kill)
+        os.kill(holder.pid, signal.SIGSTOP)
+        child.go_on()
+        told = f"rmsim: thread {holder.pid} has held the lock of the accounting for 2 s"
+        with self.assertRaisesRegex(AssertionError, f"(?s)status {-signal.SIGABRT}, of .*alloc:102400.*{told}"):
+            child.until("alloc")
+        holder.kill()
         self.assertEqual(self.gpu.accounting()["used"], 0)
 
     def test_a_kernel_whose_holder_dies_goes_on(self):

@@ -21,7 +21,6 @@ namespace {
 
 constexpr char kMagic[8] = "rmsim 1";
 constexpr uint64_t kPage = 4096;
-constexpr int kLockSeconds = 10;
 constexpr int kHighDescriptor = 900;  // out of the way of programs that count or close theirs
 
 // Straight into the kernel: this may be called while the functions of the C library are the
@@ -64,7 +63,7 @@ class Accounting::Locked {
   explicit Locked(Accounting& accounting) : state_(*accounting.state_) {
     timespec end{};
     clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += kLockSeconds;
+    end.tv_sec += lock_seconds;
     const int rc = pthread_mutex_timedlock(&state_.lock, &end);
     if (rc == EOWNERDEAD) {
       pthread_mutex_consistent(&state_.lock);
@@ -72,7 +71,7 @@ class Accounting::Locked {
     } else if (rc != 0) {
       char line[100];
       snprintf(line, sizeof line, "thread %d has held the lock of the accounting for %d s",
-               state_.lock.__data.__owner, kLockSeconds);
+               state_.lock.__data.__owner, lock_seconds);
       give_up(line);
     }
   }

@@ -93,6 +93,9 @@ struct State {
   Record records[kRecords];
 };
 
+// How long anybody may hold the lock of the accounting.
+inline int lock_seconds = 10;
+
 // Opens the state in a folder. The accounting of a process that dies are closed by whoever looks
 // next, which cannot be told from RM's closing them at its death.
 class Accounting {

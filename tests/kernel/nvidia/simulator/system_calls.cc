@@ -242,14 +242,18 @@ auto& event_descriptors = *new std::vector<int>;
 
 }  // namespace
 
-// RMSIM_STATE names the folder of the state. Without it, everything goes to the kernel.
+// RMSIM_STATE names the folder of the state. Without it, everything goes to the kernel. A test that
+// stops who holds the accounting's lock sets RMSIM_LOCK_SECONDS.
 void attach(char** environment) {
-  constexpr char kState[] = "RMSIM_STATE=", kTrace[] = "RMSIM_TRACE=";
+  constexpr char kState[] = "RMSIM_STATE=", kTrace[] = "RMSIM_TRACE=",
+                 kSeconds[] = "RMSIM_LOCK_SECONDS=";
   for (; *environment != nullptr; ++environment) {
     if (strncmp(*environment, kState, sizeof kState - 1) == 0)
       state_folder = *environment + sizeof kState - 1;
     if (strncmp(*environment, kTrace, sizeof kTrace - 1) == 0)
       open_trace(*environment + sizeof kTrace - 1);
+    if (strncmp(*environment, kSeconds, sizeof kSeconds - 1) == 0)
+      lock_seconds = atoi(*environment + sizeof kSeconds - 1);
   }
   if (state_folder.empty()) return;
   keep_unknown_in(state_folder);
