@@ -18,12 +18,10 @@ Allocation entry_of(const Context& context, uint64_t key, uint64_t units) {
           .device_index = static_cast<uint8_t>(context.device_index)};
 }
 
-// For an entry that is gone before its suballocations were freed, or that importers may still have
-// after that. If it was a block of a runtime, the runtime has one less in use.
+// For an entry that is gone before its suballocations were freed. If it was a block of a runtime,
+// the runtime has one less in use.
 void discard_block(Process& process, const Allocation& entry) {
-  if ((entry.key & 1) != 0 && !entry.apart) {
-    process.blocks[entry.device_index][entry.pool].discarded();
-  }
+  if ((entry.key & 1) != 0) process.blocks[entry.device_index][entry.pool].discarded(entry.apart);
 }
 
 // The driver has made new memory at the address of this entry, if there is one.

@@ -116,10 +116,11 @@ class alignas(64) BlockCache {
     return is_empty;
   }
 
-  // A block in use is gone, or will go when it becomes empty.
-  void discarded() {
+  // A block in use is gone, or will go when it becomes empty. `apart`: it was set apart.
+  void discarded(bool apart) {
     Locked<SpinLock> lock(lock_);
-    if (in_use_ > 0) --in_use_;
+    uint32_t& blocks = apart ? apart_ : in_use_;
+    if (blocks > 0) --blocks;
     has_discarded_ = true;
   }
 

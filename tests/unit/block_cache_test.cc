@@ -128,7 +128,7 @@ TEST(BlockCacheTest, ADiscardedBlockHidesWhatIsGone) {
   allocate_seen_blocks(cache, 2);
   EXPECT_EQ(cache.emptied(), 0u);
   EXPECT_EQ(cache.empty_blocks().may_be_gone, 0u);
-  cache.discarded();
+  cache.discarded(false);
   EXPECT_EQ(cache.empty_blocks().may_be_gone, 1u);
 }
 
@@ -142,6 +142,17 @@ TEST(BlockCacheTest, ABlockThatIsSetApartCountsUntilItWasSeenToGo) {
   EXPECT_EQ(cache.take_returned(), 1u);
   EXPECT_EQ(cache.take_returned(), 0u) << "the runtime still has the other";
   EXPECT_EQ(cache.empty_blocks().blocks, 0u) << "no allocation may use it";
+}
+
+TEST(BlockCacheTest, WhatIsDiscardedApartIsTakenFromNoOther) {
+  BlockCache cache;
+  allocate_seen_blocks(cache, 2);
+  EXPECT_EQ(cache.emptied(), 0u);
+  cache.set_apart();
+  cache.discarded(true);
+  cache.returned();
+  EXPECT_EQ(cache.take_returned(), 0u);
+  EXPECT_EQ(cache.empty_blocks().blocks, 1u);
 }
 
 TEST(BlockCacheTest, ABlockThatIsSetApartGoesWhenItIsEmptyWhereNothingIsSeen) {
