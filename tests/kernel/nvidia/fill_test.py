@@ -142,6 +142,7 @@ class Fill(rig.Comparison):
             return gpu.client("init", f"open:{handle}", "fill:1024", cap=cap)
         self.compare(scene)
 
+    @rig.only_in_campaigns_on("470")
     def test_ipc_whose_owner_frees(self):
         """An opened allocation stays while the importer has it."""
         def scene(gpu, cap):
@@ -153,6 +154,7 @@ class Fill(rig.Comparison):
             return [owner.until("fill")]
         self.compare(scene)
 
+    @rig.only_in_campaigns_on("470")
     def test_ipc_whose_owner_frees_in_stream_order(self):
         def scene(gpu, cap):
             owner = gpu.start("init", "alloc:512000", "export:0", "wait", "free_in_order:0", "fill:1024", "wait", cap=cap)
@@ -164,6 +166,7 @@ class Fill(rig.Comparison):
             return [owner.until("fill")]
         self.compare(scene)
 
+    @rig.only_in_campaigns_on("470")
     def test_ipc_whose_importer_closes_last(self):
         """What the owner frees is nobody's once the importer has closed it, though the owner does nothing more."""
         def scene(gpu, cap):
@@ -177,6 +180,7 @@ class Fill(rig.Comparison):
             return [importer.until("fill")]
         self.compare(scene)
 
+    @rig.only_in_campaigns_on("470")
     def test_ipc_that_is_freed_beside_one_that_is_imported(self):
         """Of two exports the importer has the smaller one."""
         def scene(gpu, cap):
@@ -189,6 +193,7 @@ class Fill(rig.Comparison):
             return [owner.until("fill")]
         self.compare(scene)
 
+    @rig.only_in_campaigns_on("470")
     def test_ipc_whose_owner_dies_beside_an_import(self):
         """The importer has memory of another owner, which lives."""
         def scene(gpu, cap):

@@ -81,12 +81,15 @@ class Random(unittest.TestCase):
     def test_two_processes(self):
         self.judge(2, 1700)
 
+    @rig.only_in_campaigns_on("470")
     def test_beside_two_that_are_killed(self):
         self.judge(2, 2400, victims=2)  # four contexts at once need room for four estimates of 576 MiB
 
+    @rig.only_in_campaigns_on("470")
     def test_managed_memory_of_two(self):
         self.judge(2, 1700, more="managed managed", calls=CALLS // 2)
 
+    @rig.only_in_campaigns_on("470", "550")
     def test_eight_processes(self):
         self.judge(8, 4800)  # as of eight
 
@@ -140,12 +143,14 @@ class Refusals(unittest.TestCase):
                 self.assertGreater(answer["alike"], answer["judged"] // 2, "RM's count differs between the runs")
         return made
 
+    @rig.only_in_campaigns_on("470")
     def test_all_families(self):
         self.judge(1, 900)
 
     def test_one_process(self):
         self.judge(1, 700, f"{self.EXACT} library")
 
+    @rig.only_in_campaigns_on("470")
     def test_one_process_with_contexts(self):
         self.judge(1, 1300, f"{self.EXACT} mapped sparse deferred lazy code library context green")
 

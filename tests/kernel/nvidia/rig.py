@@ -66,6 +66,12 @@ class Build:
             raise unittest.SkipTest(f"{missing} is not there")
 
 
+def only_in_campaigns_on(*releases):
+    """A decorator for tests that repeat on these releases of the driver what CI runs on another."""
+    is_repeated = os.environ.get("NVIDIA_RELEASE", "535") in releases
+    return unittest.skipIf(is_repeated and "FRACGPU_CAMPAIGN" not in os.environ, "in a campaign")
+
+
 def granted(answer):
     """Bytes or objects that a client got, or whether its order was carried out."""
     for key in ("granted", "count"):
