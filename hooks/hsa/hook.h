@@ -28,7 +28,7 @@ int device_index_of(Process& process, Handle kind, uint64_t handle);
 
 // The size of memory that the kernel hands out in pages.
 inline constexpr uint64_t kPage = 4096;
-// What ROCr suballocates ordinary requests of up to this size from.
+// ROCr suballocates ordinary requests of up to this size from blocks of this size.
 inline constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
 inline bool fills_block(uint64_t bytes) {
   return bytes > kBlock - kPage;

@@ -129,7 +129,8 @@ bool most_held_by_dead(const char* device_key, uint64_t& bytes) {
       if (uint64_t held = 0; same && read_vram(pid, part.key().c_str(), held)) counted += held;
     }
   });
-  // What a living process takes or frees meanwhile must not hide a dead one's memory.
+  // Memory that living processes take or free during the count must not hide dead processes'
+  // memory.
   if (!used_bytes(device_key, used_later)) return false;
   bytes = std::max(bytes, used_later);
   bytes -= std::min(bytes, counted);

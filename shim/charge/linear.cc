@@ -305,8 +305,8 @@ void Release::done_in_block() {
   const uint64_t units = finish(false);
   if (units == 0) return;
   if (!block) return give_back(process_, taken_, units);
-  // The runtime may keep the block for itself after all importers have let go of it, or return it
-  // before.
+  // The export's charge lasts as long as an importer has the block open. The runtime may keep the
+  // block for longer, so the block cache charges it as well.
   if (taken_.exported) {
     process_.ledger.charge_taken(taken_.device_index, BlockCache::kBlockUnits);
     give_back(process_, taken_, units);

@@ -16,9 +16,9 @@ namespace {
 
 using Release = Ledger::DriverRelease;
 
-// How long to wait for a process that no list shows, where the driver's own counts of the living do
-// not show that its memory is free. Living processes may be charged for memory that they do not
-// have, and this difference may hide the dead process's memory. After this time, the kernel's
+// How long to wait for a process that no list shows, unless the driver's own counts of living
+// processes show that its memory is free. Living processes may be charged for memory that they do
+// not have, and this difference may hide the dead process's memory. After this time, the kernel's
 // worker has finished its part of a process's end. In storms whose memory came back after 100 ms,
 // the cap held with 0 to 400, by the device's usage. The larger the value, the longer a program
 // waits behind another one that had all memory.
@@ -61,8 +61,8 @@ uint64_t name_of(const DeadProcess& dead, const char* device_key) {
 // The most that dead processes still have on the device, in bytes. Includes memory that no process
 // has and, in a private PID namespace, memory of other tenants. UINT64_MAX if not known.
 struct MostHeld {
-  uint64_t by_driver = UINT64_MAX;  // by its own counts of the living alone
-  uint64_t by_all = UINT64_MAX;     // by the ledger's counts of the living too
+  uint64_t by_driver = UINT64_MAX;  // from the driver's counts of living processes alone
+  uint64_t by_all = UINT64_MAX;     // from the ledger's counts of living processes, too
 };
 
 MostHeld most_held(const DeadProcess& dead, const char* device_key) {

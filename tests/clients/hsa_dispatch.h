@@ -1,5 +1,5 @@
-// A kernel in a queue of HSA's, of which each lane has memory for itself. Nothing is run where
-// kernels are not; the packet processor asks for the memory all the same.
+// Dispatches a kernel with scratch memory to an HSA queue. The simulated kernel driver runs no
+// kernels, but its packet processor requests the scratch as a real one does.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,8 @@
 
 namespace client::hip {
 
-// Submits a kernel of 2^20 lanes, with so many bytes for each, and waits up to 10 s for its end, or
-// until `is_dead`, if there is one: what the queue's callback of errors has set. True if the kernel
-// has ended.
+// Submits a kernel of 2^20 lanes, each with `private_bytes` of scratch. Waits for its end for up to
+// 10 s, or until the queue's error callback sets `is_dead`. True if the kernel has ended.
 inline bool dispatch(void* hsa_queue, uint32_t private_bytes,
                      const std::atomic<bool>* is_dead = nullptr) {
   struct Signal {

@@ -1,17 +1,14 @@
-// Kernels whose lanes have memory of their own, and modules.
-#include <algorithm>
+// Kernels with scratch memory.
 #include <atomic>
-#include <vector>
 
 #include "hip_actor.h"
-#include "tests/clients/code_image.h"
 #include "tests/clients/hsa_dispatch.h"
 
 namespace client::hip {
 namespace {
 
-// Kernels in a queue that is made before the cap is full: where memory is out, ROCr 6.4.3 ends a
-// program that makes a queue, on a card of its own too.
+// The queue is created before the cap is full: ROCr 6.4.3 aborts a program that creates a queue
+// while memory is full, also without the library.
 class Kernels : public Actor {
  public:
   Kernels(const World& world, uint64_t seed) : Actor(world, seed) {
@@ -23,7 +20,7 @@ class Kernels : public Actor {
          "hsa_queue_create");
   }
 
-  // A queue whose kernel gets no memory at all is of no use any more.
+  // ROCr disables a queue whose kernel gets no scratch memory at all.
   void move() override {
     if (queue_ == nullptr || chance(70)) return;
     const auto bytes = static_cast<uint32_t>(chance(25) ? 16384 : below(4096));
@@ -42,45 +39,10 @@ class Kernels : public Actor {
   std::atomic<bool> is_dead_{false};
 };
 
-class Modules : public Actor {
- public:
-  using Actor::Actor;
-
-  void move() override {
-    if (!modules_.empty() && chance(modules_.size() < 6 ? 40 : 60)) {
-      std::swap(modules_[below(modules_.size())], modules_.back());
-      unload_last();
-      return;
-    }
-    const std::string image = amd_code_object(size());
-    void* module = nullptr;
-    const int rc = call("hipModuleLoadData", &module, static_cast<const void*>(image.data()));
-    // What HIP 5 and 6 make of ROCr's lack of memory.
-    constexpr int kNotInitialized = 303, kNoBinary = 209;
-    const bool is_full = rc == kNotInitialized || rc == kNoBinary;
-    if (good(is_full ? kOutOfMemory : rc, "hipModuleLoadData")) modules_.push_back(module);
-  }
-
-  void clear() override {
-    while (!modules_.empty()) unload_last();
-  }
-
- private:
-  void unload_last() {
-    good(call("hipModuleUnload", modules_.back()), "hipModuleUnload");
-    modules_.pop_back();
-  }
-
-  std::vector<void*> modules_;
-};
-
 }  // namespace
 
 std::unique_ptr<Actor> make_kernels(const World& world, uint64_t seed) {
   return std::make_unique<Kernels>(world, seed);
-}
-std::unique_ptr<Actor> make_modules(const World& world, uint64_t seed) {
-  return std::make_unique<Modules>(world, seed);
 }
 
 }  // namespace client::hip

@@ -1,9 +1,11 @@
-// hipMalloc and its relatives, HIP's pools and arrays, streams, and HSA's pools themselves.
+// hipMalloc and its relatives, HIP's pools and arrays, streams, modules, and HSA's pools
+// themselves.
 #include <algorithm>
 #include <functional>
 #include <vector>
 
 #include "hip_actor.h"
+#include "tests/clients/code_image.h"
 
 namespace client::hip {
 namespace {
@@ -99,6 +101,23 @@ class Streams : public Holder {
   }
 };
 
+class Modules : public Holder {
+  using Holder::Holder;
+
+  void make() override {
+    // HIP 6 and 5 return these errors if ROCr is out of memory.
+    constexpr int kNoBinaryForGpu = 209, kSharedObjectInitFailed = 303;
+    if (held_.size() > 8) return;
+    const std::string image = amd_code_object(size());
+    void* module = nullptr;
+    const int result = call("hipModuleLoadData", &module, static_cast<const void*>(image.data()));
+    const bool is_full = result == kNoBinaryForGpu || result == kSharedObjectInitFailed;
+    if (good(is_full ? kOutOfMemory : result, "hipModuleLoadData")) {
+      held_.push_back({module, "hipModuleUnload"});
+    }
+  }
+};
+
 // HSA's own calls, as libraries make them that do without HIP.
 class Hsa : public Holder {
   using Holder::Holder;
@@ -171,6 +190,9 @@ std::unique_ptr<Actor> make_arrays(const World& world, uint64_t seed) {
 }
 std::unique_ptr<Actor> make_streams(const World& world, uint64_t seed) {
   return std::make_unique<Streams>(world, seed);
+}
+std::unique_ptr<Actor> make_modules(const World& world, uint64_t seed) {
+  return std::make_unique<Modules>(world, seed);
 }
 std::unique_ptr<Actor> make_hsa(const World& world, uint64_t seed) {
   return std::make_unique<Hsa>(world, seed);

@@ -591,7 +591,7 @@ def test_memory_is_free_after_its_importer(let_go):
         expect_the_rest_is_granted(machine)
 
 
-# The kernel driver's counts of the living show that the memory is free, whoever had it.
+# KFD's counts of living processes show that the dead importer's memory is free.
 @pytest.mark.parametrize("let_go", [Program.kill, close], ids=["is killed", "has closed it"])
 def test_memory_is_shown_free_after_its_importer(let_go):
     with Machine(CARD) as machine:
@@ -721,13 +721,13 @@ def test_an_application_sees_a_card_of_the_caps_size():
 
 
 FAMILIES = ["linear", "pools linear", "arrays linear", *(("hsa linear", "vmem linear") if STACK.at_least_six else ())]
-# HIP 5.2 hangs where a program has pools and makes streams, on a card of its own too.
+# HIP 5.2 hangs in programs that use pools and create streams, also without the library.
 ALL_FAMILIES = "linear pools arrays kernels modules" + (" streams hsa vmem sharing" if STACK.at_least_six else "")
 
 
 # Random calls of these families, of several processes, at a cap that is too small for them but for their queues. While all stand
-# still the ledger is what KFD counts, once the processes were refused something: what modules and queues leave is read when room
-# is short. Returns how many were refused.
+# still the ledger equals KFD's count. Each process is refused a request first: the library reads what modules and queues left when
+# room is short. Returns how many were refused.
 def random_calls(families, seed, processes=2, threads=2, moves=400, mib=1024):
     refused = 0
     with Machine(CARD) as machine, tempfile.NamedTemporaryFile() as board:
@@ -759,7 +759,7 @@ def test_random_calls_of(families):
     assert sum(refused) > 0, "the cap was never reached"
 
 
-# ROCr's imports of descriptors by two threads at once fail now and then, on a card of its own too.
+# One thread each: imports of descriptors by two threads of ROCr sometimes fail, also without the library.
 def test_random_calls_of_all_families():
     assert random_calls(ALL_FAMILIES, 21, processes=3, threads=1, moves=100) > 0, "the cap was never reached"
 

@@ -93,7 +93,7 @@ struct State {
   Record records[kRecords];
 };
 
-// How long anybody may hold the lock of the accounting.
+// A thread that has waited for the accounting's lock for so long ends its process.
 inline int lock_seconds = 10;
 
 // Opens the state in a folder. The accounting of a process that dies are closed by whoever looks

@@ -22,6 +22,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "diagnostics.h"
 #include "kernel.h"
@@ -243,17 +244,16 @@ auto& event_descriptors = *new std::vector<int>;
 }  // namespace
 
 // RMSIM_STATE names the folder of the state. Without it, everything goes to the kernel. A test that
-// stops who holds the accounting's lock sets RMSIM_LOCK_SECONDS.
+// stops the holder of the accounting's lock sets RMSIM_LOCK_SECONDS.
 void attach(char** environment) {
-  constexpr char kState[] = "RMSIM_STATE=", kTrace[] = "RMSIM_TRACE=",
-                 kSeconds[] = "RMSIM_LOCK_SECONDS=";
   for (; *environment != nullptr; ++environment) {
-    if (strncmp(*environment, kState, sizeof kState - 1) == 0)
-      state_folder = *environment + sizeof kState - 1;
-    if (strncmp(*environment, kTrace, sizeof kTrace - 1) == 0)
-      open_trace(*environment + sizeof kTrace - 1);
-    if (strncmp(*environment, kSeconds, sizeof kSeconds - 1) == 0)
-      lock_seconds = atoi(*environment + sizeof kSeconds - 1);
+    const auto value_of = [&](std::string_view name) {
+      return std::string_view(*environment).starts_with(name) ? *environment + name.size()
+                                                              : nullptr;
+    };
+    if (const char* const folder = value_of("RMSIM_STATE=")) state_folder = folder;
+    if (const char* const trace = value_of("RMSIM_TRACE=")) open_trace(trace);
+    if (const char* const seconds = value_of("RMSIM_LOCK_SECONDS=")) lock_seconds = atoi(seconds);
   }
   if (state_folder.empty()) return;
   keep_unknown_in(state_folder);
